@@ -1,0 +1,146 @@
+package mail
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pool keeps connections for the next mail. The one that was used last is taken first, so that the others grow old and go.
+type pool struct {
+	s        *settings
+	log      *slog.Logger
+	slots    chan struct{} // one token per connection in use or waiting; nil: no limit
+	startTLS atomic.Bool
+
+	mu     sync.Mutex
+	idle   []*conn
+	closed bool
+}
+
+// checkAfter is how long a connection may have waited and still be taken without a NOOP.
+const checkAfter = 2 * time.Second
+
+// ErrClosed is returned by Connect after Close.
+var ErrClosed = errors.New("the mail transport is closed")
+
+func newPool(s *settings, log *slog.Logger) *pool {
+	p := &pool{s: s, log: log}
+	p.startTLS.Store(!s.implicitTLS && s.startTLS == tlsRequired)
+	if s.maxConns > 0 {
+		p.slots = make(chan struct{}, s.maxConns)
+	}
+	return p
+}
+
+func (p *pool) deadline() time.Time { return time.Now().Add(p.s.timeout) }
+
+func (p *pool) Connect(ctx context.Context) (Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if p.slots != nil {
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	for {
+		c, err := p.take()
+		if err != nil {
+			p.freeSlot()
+			return nil, err
+		}
+		if c == nil {
+			break
+		}
+		if time.Since(c.since) < checkAfter || c.client.Noop() == nil {
+			return c, nil
+		}
+		c.client.Close()
+	}
+	c, err := p.dial(ctx)
+	if err != nil {
+		p.freeSlot()
+		return nil, err
+	}
+	return c, nil
+}
+
+// take returns a waiting connection, nil if there is none, and closes those that have waited too long.
+func (p *pool) take() (*conn, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, ErrClosed
+	}
+	var c *conn
+	if n := len(p.idle); n > 0 {
+		c, p.idle = p.idle[n-1], p.idle[:n-1]
+	}
+	old := p.takeOld()
+	p.mu.Unlock()
+	quit(old)
+	return c, nil
+}
+
+// takeOld removes from the pool what has waited longer than allowed; p.mu is held. The oldest stand first.
+func (p *pool) takeOld() []*conn {
+	n := 0
+	for n < len(p.idle) && time.Since(p.idle[n].since) > p.s.idle {
+		n++
+	}
+	old := append([]*conn(nil), p.idle[:n]...)
+	p.idle = append(p.idle[:0], p.idle[n:]...)
+	return old
+}
+
+// quit says goodbye without waiting long for the answer.
+func quit(cs []*conn) {
+	for _, c := range cs {
+		c.client.CommandTimeout = time.Second
+		if c.client.Quit() != nil {
+			c.client.Close()
+		}
+	}
+}
+
+func (p *pool) freeSlot() {
+	if p.slots != nil {
+		<-p.slots
+	}
+}
+
+func (p *pool) release(c *conn) {
+	keep := c.Usable()
+	var old []*conn
+	p.mu.Lock()
+	if keep = keep && !p.closed; keep {
+		waiting := *c // a copy: whoever still holds c can do nothing with it any more
+		waiting.released, waiting.since = false, time.Now()
+		p.idle = append(p.idle, &waiting)
+	}
+	old = p.takeOld()
+	p.mu.Unlock()
+	switch {
+	case c.broken:
+		c.client.Close()
+	case !keep:
+		quit([]*conn{c})
+	}
+	p.freeSlot()
+	quit(old)
+}
+
+func (p *pool) Close() error {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.closed = nil, true
+	p.mu.Unlock()
+	quit(idle)
+	return nil
+}
