@@ -9,9 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"postbit/internal/clock"
 )
@@ -34,14 +31,8 @@ func NewBatches(db *mongo.Database, clk *clock.Clock) *Batches {
 // BatchCollection is the collection of the batches of a run that was due at slot.
 func BatchCollection(slot time.Time) string { return "batches." + slot.UTC().Format("2006.01") }
 
-func batchOptions() *options.CollectionOptionsBuilder {
-	journal := true
-	return options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()).
-		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal})
-}
-
 func (s *Batches) coll(slot time.Time) *mongo.Collection {
-	return s.db.Collection(BatchCollection(slot), batchOptions())
+	return s.db.Collection(BatchCollection(slot), Durable())
 }
 
 // EnsureIndexes makes the indexes of the month of slot. The planner calls it before its first batch.

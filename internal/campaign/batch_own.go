@@ -1,0 +1,430 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// Owned is a batch in the hands of the one worker that may write to it. Renew may be called beside the other methods; those are
+// called one at a time. Each of them is one write, issued again until the server answers or ctx ends, and each fails with
+// ErrLostOwnership once another worker has raised the epoch.
+type Owned struct {
+	*Batch // as of the last write
+
+	coll  *mongo.Collection
+	id    string
+	owner string // random, one per Own
+	lease time.Duration
+	clk   interface{ Now() time.Time }
+
+	mu    sync.Mutex
+	until time.Time // with a monotonic reading: from then on nothing new is begun
+	lost  bool
+}
+
+// Own takes a batch for its next pass (0: whichever that is) under a name that no other call uses. ErrStalePass, ErrBatchDone and
+// ErrNoBatch say that there is nothing to do; ErrBatchOwned that somebody else is at it.
+//
+// [own] The epoch goes up in one find-and-modify, whose answer is the document. Issued again after a lost reply it raises the
+// epoch once more, which shuts out only ourselves as we would have been.
+func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) (*Owned, error) {
+	o := &Owned{coll: s.coll(run.Slot), id: BatchID(run.ID, n), owner: owner, lease: s.lease, clk: s.clk}
+	var doc bson.Raw
+	err := answered(ctx, func(ctx context.Context) (err error) {
+		now := s.clk.Now().Truncate(time.Millisecond)
+		filter := bson.D{
+			{Key: "_id", Value: o.id},
+			{Key: "state", Value: bson.D{{Key: "$in", Value: bson.A{batchNew, batchOpen}}}},
+			{Key: "$or", Value: bson.A{bson.D{{Key: "owner", Value: owner}}, bson.D{unowned(now)}}},
+		}
+		if pass > 0 {
+			filter = append(filter, bson.E{Key: "pass", Value: pass - 1})
+		}
+		o.until = time.Now().Add(s.lease)
+		doc, err = o.coll.FindOneAndUpdate(ctx, filter, bson.D{
+			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}}},
+			{Key: "$set", Value: bson.D{{Key: "owner", Value: owner}, {Key: "owned_until", Value: now.Add(s.lease)}}},
+		}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
+		return err
+	})
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, s.whyNotOwned(ctx, run, n, pass)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("campaign: own batch %s: %w", o.id, err)
+	}
+	if o.Batch, err = parseBatch(doc); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (s *Batches) whyNotOwned(ctx context.Context, run *Run, n, pass int) error {
+	b, err := s.Get(ctx, run, n)
+	switch {
+	case err != nil:
+		return err
+	case b.state == batchDone:
+		err = ErrBatchDone
+	case pass > 0 && b.Pass != pass-1:
+		err = ErrStalePass
+	default:
+		err = ErrBatchOwned
+	}
+	return fmt.Errorf("batch %s, pass %d: %w", b.ID(), pass, err)
+}
+
+// ID is the `_id` of the batch.
+func (b *Batch) ID() string { return BatchID(b.Run, b.N) }
+
+// Renew keeps others from taking the batch. A renewal that the server comes to late can't shorten what a later one set, and finds
+// no owner to renew once the batch was given back.
+func (o *Owned) Renew(ctx context.Context) error {
+	asked := time.Now()
+	var matched int64
+	err := answered(ctx, func(ctx context.Context) error {
+		asked = time.Now()
+		res, err := o.coll.UpdateOne(ctx,
+			bson.D{{Key: "_id", Value: o.id}, {Key: "epoch", Value: o.Epoch}, {Key: "owner", Value: o.owner}},
+			bson.D{{Key: "$max", Value: bson.D{{Key: "owned_until", Value: o.clk.Now().Truncate(time.Millisecond).Add(o.lease)}}}})
+		if err == nil {
+			matched = res.MatchedCount
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("campaign: renew batch %s: %w", o.id, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if matched == 0 {
+		o.lost = true
+		return fmt.Errorf("batch %s: %w", o.id, ErrLostOwnership)
+	}
+	o.until = asked.Add(o.lease)
+	return nil
+}
+
+// Alive reports whether a claim or a mail may be begun: not after the ownership was lost, nor when the last renewal is so
+// old that it may have been, by this machine's monotonic clock.
+func (o *Owned) Alive() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.lost && time.Now().Before(o.until)
+}
+
+// Result is what has become of one user. For whoever stays Waiting a Claim is kept for the next look; for any other final outcome than
+// Sent and Unconfirmed the claim, given here or held before, is marked to be taken back in the same write.
+type Result struct {
+	Index       int
+	Outcome     Outcome
+	Reply       string     // cut to MaxReplyBytes; empty: the last one stays where the user stays Waiting or failed for it
+	Claim       *HeldClaim // made in this wave, or nil
+	Tried       bool       // a 4xx: counts for the backoff
+	UnknownZone bool
+}
+
+// PushWave opens a wave of users who wait, and records what was found about others on the way. From here on nobody else may send to
+// them in this run: whoever takes over sets them to Unconfirmed.
+func (o *Owned) PushWave(ctx context.Context, users []int, found []Result, now time.Time) error { // [a]
+	if len(users) == 0 || len(o.Open) > 0 {
+		return fmt.Errorf("campaign: batch %s: push of %d users with %d in an open wave", o.id, len(users), len(o.Open))
+	}
+	next := o.Batch.clone()
+	next.record(found, now)
+	next.Waves++
+	for _, i := range users {
+		if next.log[i].outcome != Waiting {
+			return fmt.Errorf("campaign: batch %s: user %d is %s and can't go into a wave", o.id, i, next.log[i].outcome)
+		}
+		next.log[i].wave = uint16(next.Waves)
+	}
+	next.Open = slices.Clone(users)
+	return o.write(ctx, next, nil, nil)
+}
+
+// EndWave closes the open wave with its outcomes. Users of it without a result leave it as they came.
+func (o *Owned) EndWave(ctx context.Context, results []Result, now time.Time) error { // [d]
+	if len(o.Open) == 0 {
+		return fmt.Errorf("campaign: batch %s: end of a wave, but none is open", o.id)
+	}
+	next := o.Batch.clone()
+	next.record(results, now)
+	next.Open = nil
+	return o.write(ctx, next, nil, nil)
+}
+
+// Record writes outcomes outside of waves: skips, and users who are given up when the run ends.
+func (o *Owned) Record(ctx context.Context, results []Result, now time.Time) error {
+	if len(results) == 0 {
+		return nil
+	}
+	next := o.Batch.clone()
+	next.record(results, now)
+	return o.write(ctx, next, nil, nil)
+}
+
+// Recover sets the users of a wave that a former owner left open to Unconfirmed: the server may or may not have accepted their mails.
+// It returns how many there were.
+func (o *Owned) Recover(ctx context.Context, now time.Time) (int, error) { // [recover]
+	found := slices.Clone(o.Open)
+	if len(found) == 0 {
+		return 0, nil
+	}
+	var rs []Result
+	for _, i := range found {
+		rs = append(rs, Result{Index: i, Outcome: Unconfirmed, UnknownZone: o.log[i].flags&flagUnknownZone != 0,
+			Reply: "a worker ended between handing the mail over and noting the reply"})
+	}
+	return len(found), o.EndWave(ctx, rs, now)
+}
+
+// PassEnd says how a batch is given back.
+type PassEnd struct {
+	NotBefore time.Time // when to look again, if somebody is left
+	Visited   bool      // everybody has been looked at
+	TookBack  bool      // the claims marked to be taken back have been
+}
+
+// StorePass ends a pass: the delta of its outcomes is stored and the batch given back in one write. The delta is to be applied
+// to the analytics and then marked with MarkApplied; nil: nothing was counted. While claims wait to be taken back, the batch is
+// not done.
+func (o *Owned) StorePass(ctx context.Context, end PassEnd) (*Delta, error) { // [settle]
+	if o.delta != nil || len(o.Open) > 0 {
+		return nil, fmt.Errorf("campaign: batch %s: end of a pass with %d in an open wave and unsettled=%t", o.id, len(o.Open), o.delta != nil)
+	}
+	next := o.Batch.clone()
+	next.Pass++
+	d := next.newDelta(next.Pass)
+	next.count(d)
+	if end.TookBack {
+		maps.DeleteFunc(next.claims, func(_ int, c HeldClaim) bool { return c.Back })
+	}
+	waiting, back := len(next.Waiting()), len(next.TakeBacks())
+	switch {
+	case waiting+back == 0:
+		next.state = batchDone
+	case end.Visited || waiting == 0:
+		next.state = batchOpen
+	}
+	next.Counts.Deferred = 0
+	if next.state == batchOpen {
+		next.Counts.Deferred = int64(waiting)
+	}
+	set := bson.D{
+		{Key: "pass", Value: next.Pass}, {Key: "state", Value: next.state}, {Key: "counts", Value: next.Counts},
+		{Key: "not_before", Value: end.NotBefore.UTC().Truncate(time.Millisecond)},
+	}
+	if len(d.Rows) > 0 {
+		next.delta = d
+		set = append(set, bson.E{Key: "delta", Value: d.document()}, bson.E{Key: "unsettled", Value: next.Run})
+	}
+	if err := o.write(ctx, next, set, bson.D{{Key: "owner", Value: ""}, {Key: "owned_until", Value: ""}}); err != nil {
+		return nil, err
+	}
+	return next.delta, nil
+}
+
+// GiveBack gives a batch back as it is, without ending a pass.
+func (o *Owned) GiveBack(ctx context.Context, notBefore time.Time) error {
+	return o.write(ctx, o.Batch.clone(), bson.D{{Key: "not_before", Value: notBefore.UTC().Truncate(time.Millisecond)}},
+		bson.D{{Key: "owner", Value: ""}, {Key: "owned_until", Value: ""}})
+}
+
+// TakeBacks lists the users whose claims are marked to be taken back, in order.
+func (b *Batch) TakeBacks() []int {
+	var is []int
+	for i, c := range b.claims {
+		if c.Back {
+			is = append(is, i)
+		}
+	}
+	slices.Sort(is)
+	return is
+}
+
+// Claim is the claim that the batch remembers for user i, held or to be taken back.
+func (b *Batch) Claim(i int) HeldClaim { return b.claims[i] }
+
+// MarkApplied notes that the analytics have the delta of a pass. Anybody may do so, any number of times.
+func (s *Batches) MarkApplied(ctx context.Context, run *Run, n, pass int) error {
+	err := answered(ctx, func(ctx context.Context) error {
+		_, err := s.coll(run.Slot).UpdateOne(ctx, bson.D{{Key: "_id", Value: BatchID(run.ID, n)}, {Key: "delta.pass", Value: pass}},
+			bson.D{{Key: "$unset", Value: bson.D{{Key: "delta", Value: ""}, {Key: "unsettled", Value: ""}}}})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("campaign: mark pass %d of batch %s: %w", pass, BatchID(run.ID, n), err)
+	}
+	return nil
+}
+
+// Applied takes the delta out of the owner's view once it is marked.
+func (o *Owned) Applied() { o.delta = nil }
+
+// clone is the batch with a state of its own; the ids and a stored delta are shared.
+func (b *Batch) clone() *Batch {
+	n := *b
+	n.log = slices.Clone(b.log)
+	n.claims = maps.Clone(b.claims)
+	n.replies = maps.Clone(b.replies)
+	n.Counts.Skipped = maps.Clone(b.Counts.Skipped)
+	return &n
+}
+
+// record applies results. An outcome is final: a second one is not taken.
+func (b *Batch) record(results []Result, now time.Time) {
+	at := uint32(now.Unix())
+	for _, r := range results {
+		e := &b.log[r.Index]
+		if e.outcome != Waiting {
+			continue
+		}
+		e.flags &^= flagUnknownZone
+		if r.UnknownZone {
+			e.flags |= flagUnknownZone
+		}
+		if r.Reply != "" {
+			b.replies[r.Index] = cutReply(r.Reply)
+		}
+		if r.Claim != nil {
+			b.claims[r.Index] = HeldClaim{LastAt: r.Claim.LastAt, Before: r.Claim.Before}
+		}
+		if r.Outcome == Waiting {
+			if r.Tried {
+				e.tries = min(e.tries, 254) + 1
+				e.at = at
+			}
+			continue
+		}
+		e.outcome, e.at = r.Outcome, at
+		c, claimed := b.claims[r.Index]
+		switch {
+		case r.Outcome == Sent || r.Outcome == Unconfirmed:
+			delete(b.claims, r.Index)
+		case claimed:
+			c.Back = true
+			b.claims[r.Index] = c
+		}
+		if r.Reply == "" && !r.Outcome.Failed() {
+			delete(b.replies, r.Index)
+		}
+	}
+}
+
+// count adds a delta to the counts of the batch and marks its users as counted.
+func (b *Batch) count(d *Delta) {
+	b.Counts.Audience = int64(len(b.Users))
+	for _, r := range d.Rows {
+		b.Counts.add(r.Outcome, int64(r.N))
+	}
+	for i := range b.log {
+		e := &b.log[i]
+		if e.outcome != Waiting && e.flags&flagCounted == 0 {
+			e.flags |= flagCounted
+			if e.flags&flagUnknownZone != 0 {
+				b.Counts.UnknownZone++
+			}
+		}
+	}
+}
+
+// write brings the document from the state o knows to next. The filter holds the epoch, which shuts out whoever lost the batch,
+// and the number of writes, which shuts out a write that was issued twice or comes late: that implies the model's conditions
+// on the number of waves and on the wave being open.
+func (o *Owned) write(ctx context.Context, next *Batch, set, unset bson.D) error {
+	next.Rev = o.Rev + 1
+	set, unset = o.changes(next, set, unset)
+	update := bson.D{{Key: "$set", Value: set}}
+	if len(unset) > 0 {
+		update = append(update, bson.E{Key: "$unset", Value: unset})
+	}
+	var matched int64
+	err := answered(ctx, func(ctx context.Context) error {
+		res, err := o.coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: o.id}, {Key: "epoch", Value: o.Epoch}, {Key: "rev", Value: o.Rev}}, update)
+		if err == nil {
+			matched = res.MatchedCount
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("campaign: write batch %s: %w", o.id, err)
+	}
+	if matched == 0 {
+		if err := o.wasWritten(ctx, next.Rev); err != nil {
+			return err
+		}
+	}
+	o.Batch = next
+	return nil
+}
+
+// wasWritten tells, after a write found nothing to match, whether that was because an earlier issue of the same write had been
+// applied, its reply lost.
+func (o *Owned) wasWritten(ctx context.Context, rev int64) error {
+	var doc struct {
+		Epoch int64 `bson:"epoch"`
+		Rev   int64 `bson:"rev"`
+	}
+	err := answered(ctx, func(ctx context.Context) error {
+		return o.coll.FindOne(ctx, bson.D{{Key: "_id", Value: o.id}}, options.FindOne().SetProjection(project("epoch", "rev"))).Decode(&doc)
+	})
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return fmt.Errorf("campaign: read batch %s: %w", o.id, err)
+	}
+	if err == nil && doc.Epoch == o.Epoch && doc.Rev == rev {
+		return nil
+	}
+	o.mu.Lock()
+	o.lost = true
+	o.mu.Unlock()
+	return fmt.Errorf("batch %s: %w", o.id, ErrLostOwnership)
+}
+
+// changes lists the fields in which next differs.
+func (o *Owned) changes(next *Batch, set, unset bson.D) (bson.D, bson.D) {
+	b := o.Batch
+	set = append(set, bson.E{Key: "rev", Value: next.Rev})
+	binary := func(key string, before, after []byte) {
+		switch {
+		case slices.Equal(before, after):
+		case len(after) == 0:
+			unset = append(unset, bson.E{Key: key, Value: ""})
+		default:
+			set = append(set, bson.E{Key: key, Value: bson.Binary{Data: after}})
+		}
+	}
+	if !slices.Equal(b.log, next.log) {
+		set = append(set, bson.E{Key: "log", Value: bson.Binary{Data: encodeLog(next.log)}})
+	}
+	if next.Waves != b.Waves {
+		set = append(set, bson.E{Key: "waves", Value: next.Waves})
+	}
+	binary("open", encodeIndexes(b.Open), encodeIndexes(next.Open))
+	binary("claims", encodeClaims(b.claims, len(b.Users)), encodeClaims(next.claims, len(b.Users)))
+	if len(b.replies)+len(next.replies) == 0 {
+		return set, unset
+	}
+	for i := range b.Users {
+		before, had := b.replies[i]
+		after, has := next.replies[i]
+		key := "replies." + strconv.Itoa(i)
+		switch {
+		case has && (!had || before != after):
+			set = append(set, bson.E{Key: key, Value: after})
+		case had && !has:
+			unset = append(unset, bson.E{Key: key, Value: ""})
+		}
+	}
+	return set, unset
+}
