@@ -1,0 +1,96 @@
+package analytics
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// All is the name under which everything is counted once more, for all campaigns together. No campaign may have it.
+const All = "all"
+
+// The metrics of days. Those of kinds and rules have the name of the kind or rule at the end.
+const (
+	Sent         = "sent"
+	Failed       = "failed"
+	Unconfirmed  = "unconfirmed"
+	Bounced      = "bounced" // of the failed, those whose address was suppressed
+	Hits         = "hits"    // all loads of the pixel, whoever made them
+	Opened       = "opened"  // of these the signs of life, and every click
+	OpenedUnique = "opened_unique"
+	OpenedKind   = "opened_kind." // + human, proxy, prefetch, machine; they sum up to Hits
+	Clicked      = "clicked"
+	Unsubscribed = "unsubscribed"
+	Skipped      = "skipped." // + the rule
+)
+
+const (
+	daysPrefix  = "days."
+	dayLayout   = "20060102"
+	monthLayout = "2006.01"
+)
+
+// DaysCollection is where the counters of the day of at are kept: "days.2026.12", by UTC.
+func DaysCollection(at time.Time) string { return daysPrefix + at.UTC().Format(monthLayout) }
+
+// DayID is the _id of a day's counters: "20261201/winback.opened", by UTC. A campaign's name has no dot, so what follows
+// the first dot is the metric.
+func DayID(campaign, metric string, at time.Time) string {
+	return at.UTC().Format(dayLayout) + "/" + campaign + "." + metric
+}
+
+// Day counts n of a metric at an instant, for a campaign and for all. With an empty campaign it counts for all only: of
+// something that belongs to a campaign nobody remembers.
+func Day(campaign, metric string, at time.Time, n int64) []Increment {
+	incs := []Increment{dayIncrement(All, metric, at, n)}
+	if campaign != "" && campaign != All {
+		incs = append(incs, dayIncrement(campaign, metric, at, n))
+	}
+	return incs
+}
+
+func dayIncrement(campaign, metric string, at time.Time, n int64) Increment {
+	at = at.UTC()
+	hour, minute := at.Format("15"), at.Format("04")
+	return Increment{
+		Collection: DaysCollection(at),
+		ID:         DayID(campaign, metric, at),
+		Inc:        map[string]int64{"daily": n, "hourly." + hour: n, "minute." + hour + "." + minute: n},
+		OnInsert:   dayMetadata(campaign, metric, at),
+	}
+}
+
+func dayMetadata(campaign, metric string, at time.Time) bson.D {
+	return bson.D{{Key: "metadata", Value: bson.D{
+		{Key: "date", Value: midnight(at)},
+		{Key: "metric", Value: campaign + "." + metric},
+	}}}
+}
+
+// midnight is the start of the UTC day that at falls in.
+func midnight(at time.Time) time.Time {
+	y, m, d := at.UTC().Date()
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+}
+
+// zeroDay is {$inc: {daily: 0, "hourly.00": 0, …, "minute.23.59": 0}} without the braces of $inc: it gives a document its
+// full shape and changes no number in one that has it. In this shape no update of a later hour has to walk over, or move,
+// more than 24 + 60 keys.
+var zeroDay = sync.OnceValue(func() bson.Raw {
+	inc := bson.D{{Key: "daily", Value: int32(0)}}
+	for h := range 24 {
+		inc = append(inc, bson.E{Key: fmt.Sprintf("hourly.%02d", h), Value: int32(0)})
+	}
+	for h := range 24 {
+		for m := range 60 {
+			inc = append(inc, bson.E{Key: fmt.Sprintf("minute.%02d.%02d", h, m), Value: int32(0)})
+		}
+	}
+	raw, err := bson.Marshal(inc)
+	if err != nil {
+		panic("analytics: the shape of a day cannot be written as BSON: " + err.Error())
+	}
+	return raw
+})
