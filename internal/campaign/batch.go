@@ -79,6 +79,13 @@ type entry struct {
 
 const entryBytes = 9
 
+func (e *entry) setZone(unknown bool) {
+	e.flags &^= flagUnknownZone
+	if unknown {
+		e.flags |= flagUnknownZone
+	}
+}
+
 const (
 	flagCounted     = 1 << iota // in a stored delta
 	flagUnknownZone             // his time zone was missing or unknown when last looked at

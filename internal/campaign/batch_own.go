@@ -134,22 +134,31 @@ type Result struct {
 	UnknownZone bool
 }
 
+// WaveUser is a user who goes into a wave.
+type WaveUser struct {
+	Index       int
+	UnknownZone bool
+}
+
 // PushWave opens a wave of users who wait, and records what was found about others on the way. From here on nobody else may send to
 // them in this run: whoever takes over sets them to Unconfirmed.
-func (o *Owned) PushWave(ctx context.Context, users []int, found []Result, now time.Time) error { // [a]
+func (o *Owned) PushWave(ctx context.Context, users []WaveUser, found []Result, now time.Time) error { // [a]
 	if len(users) == 0 || len(o.Open) > 0 {
 		return fmt.Errorf("campaign: batch %s: push of %d users with %d in an open wave", o.id, len(users), len(o.Open))
 	}
 	next := o.Batch.clone()
 	next.record(found, now)
 	next.Waves++
-	for _, i := range users {
-		if next.log[i].outcome != Waiting {
-			return fmt.Errorf("campaign: batch %s: user %d is %s and can't go into a wave", o.id, i, next.log[i].outcome)
+	next.Open = nil
+	for _, u := range users {
+		e := &next.log[u.Index]
+		if e.outcome != Waiting {
+			return fmt.Errorf("campaign: batch %s: user %d is %s and can't go into a wave", o.id, u.Index, e.outcome)
 		}
-		next.log[i].wave = uint16(next.Waves)
+		e.wave = uint16(next.Waves)
+		e.setZone(u.UnknownZone)
+		next.Open = append(next.Open, u.Index)
 	}
-	next.Open = slices.Clone(users)
 	return o.write(ctx, next, nil, nil)
 }
 
@@ -191,6 +200,8 @@ func (o *Owned) Recover(ctx context.Context, now time.Time) (int, error) { // [r
 
 // PassEnd says how a batch is given back.
 type PassEnd struct {
+	Now       time.Time
+	Found     []Result  // outcomes outside of waves that are not recorded yet; none may leave a claim to be taken back
 	NotBefore time.Time // when to look again, if somebody is left
 	Visited   bool      // everybody has been looked at
 	TookBack  bool      // the claims marked to be taken back have been
@@ -204,6 +215,7 @@ func (o *Owned) StorePass(ctx context.Context, end PassEnd) (*Delta, error) { //
 		return nil, fmt.Errorf("campaign: batch %s: end of a pass with %d in an open wave and unsettled=%t", o.id, len(o.Open), o.delta != nil)
 	}
 	next := o.Batch.clone()
+	next.record(end.Found, end.Now)
 	next.Pass++
 	d := next.newDelta(next.Pass)
 	next.count(d)
@@ -290,10 +302,7 @@ func (b *Batch) record(results []Result, now time.Time) {
 		if e.outcome != Waiting {
 			continue
 		}
-		e.flags &^= flagUnknownZone
-		if r.UnknownZone {
-			e.flags |= flagUnknownZone
-		}
+		e.setZone(r.UnknownZone)
 		if r.Reply != "" {
 			b.replies[r.Index] = cutReply(r.Reply)
 		}
