@@ -1,0 +1,106 @@
+package users
+
+import (
+	"encoding/hex"
+	"iter"
+	"math"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// idKey is an id as a key of a map.
+func idKey(id bson.RawValue) string {
+	return string(append([]byte{byte(id.Type)}, id.Value...))
+}
+
+// byType cuts a list in _id order into pieces within which $gte and $lte compare.
+func byType(ids []bson.RawValue) iter.Seq[[]bson.RawValue] {
+	return func(yield func([]bson.RawValue) bool) {
+		for len(ids) > 0 {
+			n := 1
+			for n < len(ids) && comparable(ids[0], ids[n]) {
+				n++
+			}
+			if !yield(ids[:n]) {
+				return
+			}
+			ids = ids[n:]
+		}
+	}
+}
+
+// comparable reports whether a server's $gte and $lte compare the two: both numbers, or of one type. NaN is no number to
+// them.
+func comparable(a, b bson.RawValue) bool {
+	if isNaN(a) || isNaN(b) {
+		return false
+	}
+	return typeClass(a.Type) == typeClass(b.Type)
+}
+
+func isNaN(v bson.RawValue) bool {
+	switch v.Type {
+	case bson.TypeDouble:
+		f, ok := v.DoubleOK()
+		return ok && math.IsNaN(f)
+	case bson.TypeDecimal128:
+		d, ok := v.Decimal128OK()
+		return ok && d.IsNaN()
+	}
+	return false
+}
+
+func typeClass(t bson.Type) bson.Type {
+	switch t {
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
+		return bson.TypeDouble
+	case bson.TypeSymbol:
+		return bson.TypeString
+	}
+	return t
+}
+
+// FormatID writes an id for people, in the way in which Find reads it again: hex for an ObjectID, digits for an integer, the
+// text of a string, "uuid:…" for a UUID, with "str:" before a string that would be read as something else. Ids of other
+// types are Extended JSON, which Find does not read.
+func FormatID(id bson.RawValue) string {
+	switch id.Type {
+	case bson.TypeObjectID:
+		if oid, ok := id.ObjectIDOK(); ok {
+			return oid.Hex()
+		}
+	case bson.TypeInt32:
+		if n, ok := id.Int32OK(); ok {
+			return strconv.FormatInt(int64(n), 10)
+		}
+	case bson.TypeInt64:
+		if n, ok := id.Int64OK(); ok {
+			return strconv.FormatInt(n, 10)
+		}
+	case bson.TypeString:
+		if text, ok := textOf(id); ok {
+			s := clip(text, 1024)
+			if looksForced(s) {
+				return "str:" + s
+			}
+			return s
+		}
+	case bson.TypeBinary:
+		if len(id.Value) == 5+16 && id.Value[4] == bson.TypeBinaryUUID {
+			return "uuid:" + formatUUID(id.Value[5:])
+		}
+	}
+	if id.Type == 0 {
+		return ""
+	}
+	if id.Validate() != nil {
+		return "(broken id)"
+	}
+	return id.String()
+}
+
+func formatUUID(b []byte) string {
+	h := hex.EncodeToString(b)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}

@@ -1,0 +1,133 @@
+package users
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// cursorBatch is how many documents one reply of the server holds. With it the memory of a pass over millions is flat.
+const cursorBatch = 500
+
+// Load reads the users of the list who are (still) in the audience; who does not come back has left it, or is gone. The
+// list must be in _id order, as a batch is. It is read as a range, which servers do much faster than $in. With extra come
+// the named fields beside those that rules read. The users' documents are copies.
+func (s *Store) Load(ctx context.Context, audience bson.D, ids []bson.RawValue, extra []string, bit int) ([]User, error) {
+	load := &projectionOf{fields: s.Fields(extra), bit: bit}
+	out := make([]User, 0, len(ids))
+	for part := range byType(ids) {
+		var err error
+		if out, err = s.loadRange(ctx, out, audience, part, load); err != nil {
+			return nil, fmt.Errorf("users: load %d users: %w", len(ids), err)
+		}
+	}
+	return out, nil
+}
+
+// loadRange reads users whose ids compare with each other.
+func (s *Store) loadRange(ctx context.Context, out []User, audience bson.D, ids []bson.RawValue, load *projectionOf) ([]User, error) {
+	wanted := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		wanted[idKey(id)] = struct{}{}
+	}
+	between := bson.D{{Key: "$eq", Value: ids[0]}}
+	if len(ids) > 1 {
+		between = bson.D{{Key: "$gte", Value: ids[0]}, {Key: "$lte", Value: ids[len(ids)-1]}}
+	}
+	cur, err := s.coll.Find(ctx, audienceAnd(audience, between), options.Find().SetProjection(load.fields).SetBatchSize(cursorBatch))
+	if err != nil {
+		return nil, err
+	}
+	defer cur.Close(context.WithoutCancel(ctx))
+	var docs arena
+	var key []byte
+	for cur.Next(ctx) {
+		u := s.Parse(cur.Current, load.bit)
+		key = append(append(key[:0], byte(u.ID.Type)), u.ID.Value...)
+		if _, ok := wanted[string(key)]; !ok {
+			continue
+		}
+		delete(wanted, string(key)) // a document that moved while we read may come twice
+		u = s.Parse(docs.copy(cur.Current), load.bit)
+		u.load = load
+		out = append(out, u)
+	}
+	return out, cur.Err()
+}
+
+// Each calls f for every user of the audience. The user and his document are valid until f returns; with an error f ends the
+// pass.
+func (s *Store) Each(ctx context.Context, audience bson.D, extra []string, bit int, f func(*User) error) error {
+	load := &projectionOf{fields: s.Fields(extra), bit: bit}
+	if audience == nil {
+		audience = bson.D{}
+	}
+	cur, err := s.coll.Find(ctx, audience, options.Find().SetProjection(load.fields).SetBatchSize(2*cursorBatch))
+	if err != nil {
+		return fmt.Errorf("users: read the audience: %w", err)
+	}
+	defer cur.Close(context.WithoutCancel(ctx))
+	for cur.Next(ctx) {
+		u := s.Parse(cur.Current, bit)
+		u.load = load
+		if err := f(&u); err != nil {
+			return err
+		}
+	}
+	if err := cur.Err(); err != nil {
+		return fmt.Errorf("users: read the audience: %w", err)
+	}
+	return nil
+}
+
+// Get reads one user, whatever audience he is in. ErrNotFound says that there is none.
+func (s *Store) Get(ctx context.Context, id bson.RawValue, extra []string, bit int) (User, error) {
+	load := &projectionOf{fields: s.Fields(extra), bit: bit}
+	raw, err := s.coll.FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: id}}}}, options.FindOne().SetProjection(load.fields)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return User{}, fmt.Errorf("users: %s: %w", FormatID(id), ErrNotFound)
+	}
+	if err != nil {
+		return User{}, fmt.Errorf("users: get %s: %w", FormatID(id), err)
+	}
+	u := s.Parse(raw, bit)
+	u.load = load
+	return u, nil
+}
+
+// InAudience reports whether the user is in the audience now.
+func (s *Store) InAudience(ctx context.Context, audience bson.D, id bson.RawValue) (bool, error) {
+	filter := audienceAnd(audience, bson.D{{Key: "$eq", Value: id}})
+	err := s.coll.FindOne(ctx, filter, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("users: is %s in the audience: %w", FormatID(id), err)
+	}
+	return true, nil
+}
+
+func audienceAnd(audience bson.D, id bson.D) bson.D {
+	byID := bson.D{{Key: "_id", Value: id}}
+	if len(audience) == 0 {
+		return byID
+	}
+	return bson.D{{Key: "$and", Value: bson.A{byID, audience}}}
+}
+
+// arena copies documents into few large pieces of memory.
+type arena struct{ free []byte }
+
+func (a *arena) copy(doc []byte) bson.Raw {
+	if len(doc) > cap(a.free) {
+		a.free = make([]byte, 0, max(len(doc), 64<<10))
+	}
+	out := append(a.free[:0:len(doc)], doc...)
+	a.free = a.free[len(doc):len(doc):cap(a.free)]
+	return bson.Raw(out)
+}
