@@ -1,0 +1,46 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"postbit/internal/clock"
+)
+
+// Bounds of FollowClock.
+const (
+	slowestAnswer = 2 * time.Second       // an answer that took longer says too little
+	smallestError = 20 * time.Millisecond // hello has milliseconds, and answers are not symmetric
+	largestError  = 5 * time.Second       // a clock that is further off is worth a warning
+)
+
+// FollowClock puts clk right by the clock of the database, so that all processes agree on what time it is. An error
+// smaller than the measurement's own is left alone. Every process with a clock of its own calls it once a minute.
+func FollowClock(ctx context.Context, db *mongo.Database, clk *clock.Clock, log *slog.Logger) error {
+	var hello struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
+	asked := clk.Now()
+	if err := db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return fmt.Errorf("the database's clock: %w", err)
+	}
+	answered := clk.Now()
+	took := answered.Sub(asked)
+	if hello.LocalTime.IsZero() || took < 0 || took > slowestAnswer {
+		return nil
+	}
+	off := hello.LocalTime.Sub(asked.Add(took / 2))
+	if off.Abs() <= took/2+smallestError {
+		return nil
+	}
+	clk.Correct(hello.LocalTime, asked, answered)
+	if off.Abs() > largestError {
+		log.Warn("this machine's clock was put right by the database's", "off", off.Round(time.Millisecond))
+	}
+	return nil
+}
