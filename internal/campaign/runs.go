@@ -242,6 +242,14 @@ func (s *Store) EndRun(ctx context.Context, id string, from, to RunState, c Coun
 	})
 }
 
+// FailUnplanned ends a run that has no batches and can't get any. It reports false where the run is not being planned.
+func (s *Store) FailUnplanned(ctx context.Context, id, why string, at time.Time) (bool, error) {
+	return s.Transition(ctx, id, []RunState{RunPlanning}, RunFailed, bson.D{
+		{Key: "reason", Value: why},
+		{Key: "ended_at", Value: utcMillis(at)},
+	})
+}
+
 // UnfinishedBetween reports whether a run with a slot in [from, to) is unfinished.
 func (s *Store) UnfinishedBetween(ctx context.Context, from, to time.Time) (bool, error) {
 	runs, err := s.findRuns(ctx, bson.D{
