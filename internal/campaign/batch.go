@@ -111,12 +111,15 @@ type UserOutcome struct {
 	Tries   int       // 4xx replies
 	Wave    int       // modulo 65536
 	Holds   bool      // a claim is kept for him
+
+	UnknownZone bool // his time zone was missing or unknown when he was last looked at
 }
 
 // User returns the line of the i-th user.
 func (b *Batch) User(i int) UserOutcome {
 	e := b.entry(i)
-	u := UserOutcome{Batch: b.N, Index: i, User: b.Users[i], Outcome: e.outcome, Reply: b.replies[i], Tries: int(e.tries), Wave: int(e.wave)}
+	u := UserOutcome{Batch: b.N, Index: i, User: b.Users[i], Outcome: e.outcome, Reply: b.replies[i], Tries: int(e.tries), Wave: int(e.wave),
+		UnknownZone: e.flags&flagUnknownZone != 0}
 	if e.at != 0 {
 		u.At = time.Unix(int64(e.at), 0).UTC()
 	}
