@@ -3,9 +3,12 @@ package users
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // Claim is the right of one run to mail one user. Its name is LastAt with Run: last_at grows with every claim of any run
@@ -28,21 +31,184 @@ const (
 	Gone                          // the user was deleted since he was read
 )
 
-// ClaimResult is the outcome for one user.
+var stateNames = [...]string{"unconfirmed", "claimed", "lost", "gone"}
+
+func (c ClaimState) String() string {
+	if int(c) < len(stateNames) {
+		return stateNames[c]
+	}
+	return fmt.Sprintf("ClaimState(%d)", uint8(c))
+}
+
+// ClaimResult is the outcome for one user, in the place in which he was given.
 type ClaimResult struct {
-	Claim Claim
+	Claim Claim // its name also where it was lost
 	State ClaimState
-	Fresh User // for Lost: the user as he is now
+	Fresh User // for Lost: the user as he is now, loaded as he was before
 }
 
-// ErrClaimRefused says that the server refused a claim as a whole, for a reason that trying again can't change. Nobody is
-// claimed.
-var ErrClaimRefused = errors.New("the server refuses claims")
+// ErrRefused says that the server refused a write as a whole, and that trying again would not help.
+var ErrRefused = errors.New("the server refuses the write")
 
-// Claim is written in claim protocol; see docs.
+// Claim tries to get all users for the run: one unordered bulk of compare-and-sets on what Parse read (the blob, last_at,
+// status), each of which sets the bit and the claim's name. A bulk without a reply is issued again, unchanged, until there
+// is one: the first may still be running on the server, and only a later one that was answered says that it can do nothing
+// more. Then, if anything is unclear, the users are read and compared.
+//
+// When ctx ends before there is an answer, everybody is Unconfirmed. An error means that nobody is claimed: ctx had ended
+// before, a user is unreadable, or the server refused (ErrRefused).
 func (s *Store) Claim(ctx context.Context, us []User, bit int, run RunID, now time.Time) ([]ClaimResult, error) {
-	panic("being written")
+	if len(us) == 0 {
+		return nil, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("users: claim: %w", err)
+	}
+	if run == (RunID{}) {
+		return nil, errors.New("users: claim: the run has no short id")
+	}
+	out := make([]ClaimResult, len(us))
+	models := make([]mongo.WriteModel, len(us))
+	for i := range us {
+		u := &us[i]
+		if u.Recipient.Unreadable || u.ID.Type == 0 {
+			return nil, fmt.Errorf("users: claim %s: the document is unreadable", FormatID(u.ID))
+		}
+		out[i].Claim = u.claim(bit, run, now)
+		models[i] = s.claimModel(u, &out[i].Claim)
+	}
+	sure, answered, err := s.issueClaims(ctx, models)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("users: claim %d users: %w", len(us), err)
+	case !answered:
+		return out, nil
+	case sure:
+		for i := range out {
+			out[i].State = Claimed
+		}
+		return out, nil
+	}
+	s.compareClaims(ctx, us, out)
+	return out, nil
 }
 
-// TakeBack undoes claims.
-func (s *Store) TakeBack(ctx context.Context, cs []Claim) error { panic("being written") }
+// claim names the claim that the user would get.
+func (u *User) claim(bit int, run RunID, now time.Time) Claim {
+	at := now.UTC().Truncate(time.Millisecond)
+	if next := u.was.lastTime.Add(time.Millisecond); !u.was.lastTime.IsZero() && at.Before(next) {
+		at = next
+	}
+	return Claim{ID: u.ID, LastAt: at, Run: run, Bit: bit, Before: u.Recipient.HasBit}
+}
+
+// issueClaims issues the bulk until it is answered. It is sure of all claims where every one matched: a compare-and-set
+// matches once at most, so the one that was answered was the one that did it. Not answered means that ctx ended, or that
+// the server refuses now what it may have carried out before.
+func (s *Store) issueClaims(ctx context.Context, models []mongo.WriteModel) (sure, answered bool, err error) {
+	var wait backoff
+	for lost := false; ; lost = true {
+		matched, _, err := s.issue(ctx, models)
+		if err == nil {
+			return matched == len(models), true, nil
+		}
+		if !worthAgain(err) {
+			if lost {
+				return false, false, nil
+			}
+			return false, false, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		if !wait.sleep(ctx) {
+			return false, false, nil
+		}
+	}
+}
+
+// issue carries out the bulk once. An error of a single document (rejected is the first of them) is an answer: that
+// document has not matched.
+func (s *Store) issue(ctx context.Context, models []mongo.WriteModel) (matched int, rejected, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	res, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	var be mongo.BulkWriteException
+	if errors.As(err, &be) && be.WriteConcernError == nil && len(be.WriteErrors) > 0 && !anyTransient(be.WriteErrors) {
+		err, rejected = nil, be.WriteErrors[0]
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return int(res.MatchedCount), rejected, nil
+}
+
+// compareClaims reads the users again, until they can be read or ctx ends, and says what became of each claim.
+func (s *Store) compareClaims(ctx context.Context, us []User, out []ClaimResult) {
+	load := us[0].load
+	if load == nil {
+		load = &projectionOf{fields: s.Fields(nil)}
+	}
+	load = &projectionOf{fields: load.fields, bit: out[0].Claim.Bit}
+	var wait backoff
+	for {
+		fresh, err := s.readAgain(ctx, us, load)
+		if err == nil {
+			for i := range us {
+				now, ok := fresh[idKey(us[i].ID)]
+				if !ok {
+					out[i].State = Gone
+					continue
+				}
+				if out[i].State = compareClaim(&us[i].was, &now.was, &out[i].Claim); out[i].State == Lost {
+					out[i].Fresh = now
+				}
+			}
+			return
+		}
+		if !worthAgain(err) || !wait.sleep(ctx) {
+			return
+		}
+	}
+}
+
+func (s *Store) readAgain(ctx context.Context, us []User, load *projectionOf) (map[string]User, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	ids := make(bson.A, len(us))
+	for i := range us {
+		ids[i] = us[i].ID
+	}
+	cur, err := s.coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(load.fields))
+	if err != nil {
+		return nil, err
+	}
+	defer cur.Close(context.WithoutCancel(ctx))
+	out := make(map[string]User, len(us))
+	var docs arena
+	for cur.Next(ctx) {
+		u := s.Parse(docs.copy(cur.Current), load.bit)
+		u.load = load
+		out[idKey(u.ID)] = u
+	}
+	return out, cur.Err()
+}
+
+// compareClaim says what became of a claim by the document as it was read before the claim and as it is after it. The
+// document names the last two claims; `runs` is rewritten with every claim.
+func compareClaim(was, now *snapshot, c *Claim) ClaimState {
+	if !now.readable {
+		return Unconfirmed
+	}
+	first, second := now.runs[0], now.runs[1]
+	switch {
+	case first == c.Run && now.lastTime.Equal(c.LastAt):
+		return Claimed
+	case first == was.runs[0] && second == was.runs[1] && now.lastTime.Equal(was.lastTime):
+		return Lost // no claim since; the blob, the status or the shape has changed
+	case first == c.Run || was.runs[0] == c.Run:
+		return Unconfirmed // a claim of this run that is not this one: its name alone can't tell them apart further down
+	case second == c.Run:
+		return Claimed // and another run has claimed him since
+	case second == was.runs[0]:
+		return Lost // to exactly one other claim
+	}
+	return Unconfirmed // two claims or more since, and ours may have been the first of them
+}

@@ -94,7 +94,6 @@ func (s *Store) findEmail(ctx context.Context, email string) (bson.RawValue, err
 	return bson.RawValue{}, ambiguous
 }
 
-
 func forced(ref string) (kind, text string, ok bool) {
 	kind, text, ok = strings.Cut(ref, ":")
 	switch kind {

@@ -41,9 +41,9 @@ type snapshot struct {
 	lastAt   bson.RawValue
 	status   bson.RawValue
 	runs     [2]RunID
-	hasRuns  bool
-	rawBits  []byte // decoded
-	lastTime time.Time
+	blob     []byte    // bits, decoded
+	lastTime time.Time // lastAt, decoded
+	readable bool      // the state is one that claims wrote
 }
 
 // RunID is the short id of a run, as claims name it.
@@ -68,7 +68,7 @@ func (s *Store) Parse(doc bson.Raw, bit int) User {
 	u.readBits(f.values[slotBits], bit)
 	u.readState(f.values[slotState])
 	u.readMapped(&f)
-	if before := s.cfg.HistoryBefore; !before.IsZero() && r.FirstAt.IsZero() && r.LastAt.IsZero() && bitfield.Any(u.was.rawBits) {
+	if before := s.cfg.HistoryBefore; !before.IsZero() && r.FirstAt.IsZero() && r.LastAt.IsZero() && bitfield.Any(u.was.blob) {
 		r.FirstAt, r.LastAt = before, before
 	}
 	r.Suppressed = u.Status != "" || f.suppressed
@@ -105,7 +105,7 @@ func (u *User) readBits(v bson.RawValue, bit int) {
 		u.Recipient.Unreadable = true
 		return
 	}
-	u.was.bits, u.was.rawBits = v, blob
+	u.was.bits, u.was.blob = v, blob
 	u.Recipient.HasBit = bitfield.Has(blob, bit)
 }
 
@@ -115,7 +115,7 @@ func (u *User) readState(v bson.RawValue) {
 	r := &u.Recipient
 	switch v.Type {
 	case 0, bson.TypeNull:
-		u.was.state = v.Type
+		u.was.state, u.was.readable = v.Type, true
 		return
 	case bson.TypeEmbeddedDocument:
 		u.was.state = v.Type
@@ -145,14 +145,12 @@ func (u *User) readState(v bson.RawValue) {
 			ok = ok && (isText || v.Type == bson.TypeNull)
 			u.Status = clip(text, 64)
 		case "runs":
-			u.was.hasRuns = true
 			ok = ok && u.was.readRuns(v)
 		}
 	})
 	u.was.lastTime = r.LastAt
-	if !ok || !complete {
-		r.Unreadable = true
-	}
+	u.was.readable = ok && complete
+	r.Unreadable = r.Unreadable || !u.was.readable
 }
 
 func (w *snapshot) readRuns(v bson.RawValue) bool {
