@@ -1,0 +1,307 @@
+package templates
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	htmltemplate "html/template"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	texttemplate "text/template"
+	"text/template/parse"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// The names by which {{ template }} knows the mail's own file and the layout around it.
+const (
+	contentName = "content"
+	layoutName  = "layout"
+)
+
+// Compiled is a template that is ready to be rendered. It is safe for concurrent use.
+type Compiled struct {
+	template  *Template
+	html      *htmltemplate.Template
+	text      *texttemplate.Template // nil: made from the HTML
+	subject   *texttemplate.Template
+	preheader *texttemplate.Template // nil: none
+	autoPixel bool
+	used      map[string]bool
+	user      *need
+	slots     []*slot
+	fields    []string
+	parts     []Part // those that are used
+	states    sync.Pool
+}
+
+// Compile parses the template and checks all of it, the unreachable branches included. Errors name file and line.
+func (t *Template) Compile() (*Compiled, error) {
+	if t.Imported() {
+		return nil, fmt.Errorf("template %s: %w", t.Name, ErrNoBody)
+	}
+	c := &Compiled{template: t, user: &need{}, used: map[string]bool{}}
+	shared := &rewriter{user: c.user, slots: map[*need]*slot{}, used: c.used}
+	files := map[string]bool{}
+	if err := errors.Join(c.compileText(shared, files), c.compileHTML(shared, files)); err != nil {
+		return nil, err
+	}
+	c.autoPixel = !c.used["pixel"]
+	for _, sl := range shared.slots {
+		c.slots = append(c.slots, sl)
+	}
+	slices.SortFunc(c.slots, func(a, b *slot) int { return strings.Compare(a.text, b.text) })
+	c.fields = c.user.paths()
+	for _, p := range t.Parts {
+		if files[p.File] {
+			c.parts = append(c.parts, p)
+		}
+	}
+	c.states.New = func() any { return newState(c) }
+	if _, err := c.Render(emptyDocument, Links{}); err != nil { // html/template looks at contexts with the first mail
+		return nil, err
+	}
+	return c, nil
+}
+
+var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
+
+// Fields are the dotted fields of the user document that the template reads: what to load of it.
+func (c *Compiled) Fields() []string { return slices.Clone(c.fields) }
+
+// Template is what was compiled.
+func (c *Compiled) Template() *Template { return c.template }
+
+func (c *Compiled) compileHTML(shared *rewriter, files map[string]bool) error {
+	set := newSet(c.template, ".html")
+	top := set.top()
+	if _, err := set.parse(writable); err != nil {
+		return err
+	}
+	set.insert(top, c.template.Preheader != "")
+	trees, err := set.parse(known)
+	if err != nil {
+		return err
+	}
+	out, err := shared.rewrite(trees, top, files)
+	if err != nil {
+		return err
+	}
+	root := htmltemplate.New("").Funcs(htmltemplate.FuncMap(bodies))
+	for name, tree := range out {
+		if _, err := root.AddParseTree(name, tree); err != nil {
+			return fmt.Errorf("template %s: %w", c.template.Name, err)
+		}
+	}
+	c.html = root.Lookup(top)
+	return nil
+}
+
+func (c *Compiled) compileText(shared *rewriter, files map[string]bool) error {
+	t := c.template
+	var faults []error
+	one := func(what, src string) *texttemplate.Template {
+		set := &fileSet{names: []string{what}, files: map[string]file{what: {label: t.label() + ".html (" + what + ")", src: src}}}
+		tmpl, err := compileTextSet(set, what, shared, files)
+		faults = append(faults, err)
+		return tmpl
+	}
+	c.subject = one("subject", t.Subject)
+	if t.Preheader != "" {
+		c.preheader = one("preheader", t.Preheader)
+	}
+	if t.Text != "" {
+		set := newSet(t, ".txt")
+		tmpl, err := compileTextSet(set, set.top(), shared, files)
+		c.text = tmpl
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+func compileTextSet(set *fileSet, top string, shared *rewriter, files map[string]bool) (*texttemplate.Template, error) {
+	trees, err := set.parse(writable)
+	if err != nil {
+		return nil, err
+	}
+	out, err := shared.rewrite(trees, top, files)
+	if err != nil {
+		return nil, err
+	}
+	root := texttemplate.New("").Funcs(bodies)
+	for name, tree := range out {
+		if _, err := root.AddParseTree(name, tree); err != nil {
+			return nil, err
+		}
+	}
+	return root.Lookup(top), nil
+}
+
+// rewrite walks the trees from top and returns those that are reached, and in files the files they come from.
+func (r *rewriter) rewrite(trees map[string]*parse.Tree, top string, files map[string]bool) (map[string]*parse.Tree, error) {
+	walk := &rewriter{trees: trees, out: map[string]*parse.Tree{}, user: r.user, slots: r.slots, used: r.used}
+	walk.template(top, abstract{root: true})
+	for _, tree := range walk.out {
+		files[tree.ParseName] = true
+	}
+	return walk.out, errors.Join(walk.faults...)
+}
+
+// file is one source: the mail itself, the layout, a partial.
+type file struct {
+	label string // for messages
+	src   string
+	line  int // lines of the file before src
+}
+
+// fileSet is what one part of a mail is parsed from.
+type fileSet struct {
+	names []string // in the order in which they are parsed
+	files map[string]file
+}
+
+// newSet gathers the mail's own file and its parts with that extension.
+func newSet(t *Template, ext string) *fileSet {
+	s := &fileSet{files: map[string]file{}}
+	own := file{t.label() + ext, t.HTML, t.Line}
+	if ext == ".txt" {
+		own = file{t.label() + ext, t.Text, 0}
+	}
+	for _, p := range t.Parts {
+		if name, ok := strings.CutSuffix(p.File, ext); ok {
+			s.add(strings.TrimPrefix(name, "_"), file{label: p.File, src: p.Source})
+		}
+	}
+	s.add(contentName, own)
+	return s
+}
+
+func (s *fileSet) add(name string, f file) {
+	s.names = append(s.names, name)
+	s.files[name] = f
+}
+
+func (s *fileSet) top() string {
+	if _, ok := s.files[layoutName]; ok {
+		return layoutName
+	}
+	return contentName
+}
+
+const hidden = `<div style="display:none;max-height:0;max-width:0;overflow:hidden;opacity:0;font-size:1px;line-height:1px;mso-hide:all">`
+
+// insert puts what postbit adds into the sources: conditional comments, the preheader behind <body>, the pixel before
+// the last </body>. Without them it is the beginning and the end of the outermost file.
+func (s *fileSet) insert(top string, preheader bool) {
+	found := map[string]marks{}
+	for name, f := range s.files {
+		found[name] = scanHTML(f.src)
+	}
+	order := append([]string{top, contentName}, s.names...)
+	begin, end := top, top
+	for _, name := range slices.Backward(order) {
+		if found[name].afterBody >= 0 {
+			begin = name
+		}
+		if found[name].endBody >= 0 {
+			end = name
+		}
+	}
+	for name, f := range s.files {
+		m := found[name]
+		edits := m.edits
+		if name == begin && preheader {
+			at := max(m.afterBody, 0)
+			edits = append(edits, edit{at, at, hidden + "{{" + fnHide + "}}</div>"})
+		}
+		if name == end {
+			at := m.endBody
+			if at < 0 {
+				at = len(f.src)
+			}
+			edits = append(edits, edit{at, at, "{{" + fnPixel + "}}"})
+		}
+		slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Or(a.from-b.from, a.to-b.to) })
+		f.src = apply(f.src, edits)
+		s.files[name] = f
+	}
+}
+
+// parse gives the trees of all files by name. What the mail itself defines goes before the same name of a part.
+func (s *fileSet) parse(functions map[string]any) (map[string]*parse.Tree, error) {
+	trees := map[string]*parse.Tree{}
+	for _, name := range s.names {
+		f := s.files[name]
+		fresh, err := f.parse(functions)
+		if err != nil {
+			return nil, err
+		}
+		for defined, tree := range fresh {
+			at := defined
+			if defined == f.label {
+				at = name
+			}
+			if old := trees[at]; old != nil && (name != contentName || at == contentName) {
+				return nil, fault{f.label, 1, fmt.Sprintf("%q is defined in %s, too", at, old.ParseName)}
+			}
+			trees[at] = tree
+		}
+	}
+	return trees, nil
+}
+
+var (
+	known    = allowed(func(string) bool { return true })
+	writable = allowed(func(name string) bool { return !strings.HasPrefix(name, "postbit_") })
+)
+
+func allowed(which func(string) bool) map[string]any {
+	m := map[string]any{}
+	for name := range functions {
+		if which(name) {
+			m[name] = true
+		}
+	}
+	return m
+}
+
+func (f file) parse(functions map[string]any) (map[string]*parse.Tree, error) {
+	// A comment of as many lines as stand before makes the parser count those of the file.
+	lines := ""
+	if f.line > 0 {
+		lines = "{{/*" + strings.Repeat("\n", f.line) + "*/}}"
+	}
+	trees, err := parse.Parse(f.label, lines+f.src, "{{", "}}", functions)
+	if err != nil {
+		return nil, parseFault(f.label, err)
+	}
+	return trees, nil
+}
+
+var (
+	parseMessage = regexp.MustCompile(`^(?:html/)?template: ?(.*?):(\d+)(?::\d+)?: (?s:(.*))$`)
+	noFunction   = regexp.MustCompile(`^function "(.*)" not defined$`)
+)
+
+// parseFault gives an error of Go's template packages the form that all others have.
+func parseFault(label string, err error) error {
+	m := parseMessage.FindStringSubmatch(err.Error())
+	if m == nil {
+		return fault{label, 1, err.Error()}
+	}
+	line, _ := strconv.Atoi(m[2])
+	what := m[3]
+	if f := noFunction.FindStringSubmatch(what); f != nil {
+		what = fmt.Sprintf("%s: unknown function%s", f[1], suggest(f[1], slices.Collect(maps.Keys(writable))))
+		if why := refused[f[1]]; why != "" {
+			what = fmt.Sprintf("%s: not here, %s", f[1], why)
+		}
+	}
+	return fault{m[1], line, what}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

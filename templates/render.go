@@ -1,0 +1,231 @@
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	htmltemplate "html/template"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+const (
+	// MaxOutput is the most that the HTML or the text of one mail may hold, in bytes.
+	MaxOutput = 1 << 20
+	// MaxSubject is where a subject is cut, in bytes.
+	MaxSubject = 1000
+	// maxRounds is how often the ranges of one mail go round, all together.
+	maxRounds = 10_000
+)
+
+// ErrTooLarge is returned by Render for a user whose mail would be larger than MaxOutput or goes round for too long.
+var ErrTooLarge = errors.New("the mail grows too large")
+
+// Links are what a mail points to for one user. An empty one renders empty.
+type Links struct {
+	Pixel, Unsubscribe, Browser string
+	Click                       func(url string) string // nil: links go straight to their target
+	Now                         time.Time
+	Zone                        *time.Location // of the user, for dates; nil: UTC
+}
+
+// Content is a rendered mail. Subject and Preheader are one line of text without control characters.
+type Content struct {
+	Subject, HTML, Text, Preheader string
+}
+
+// Names in the data of a mail. Those of user fields begin with . or =.
+const (
+	slotUser        = "User"
+	slotState       = "state"
+	slotPixel       = "pixel"
+	slotAutoPixel   = "auto pixel"
+	slotUnsubscribe = "unsubscribe"
+	slotBrowser     = "browser"
+	slotPreheader   = "preheader"
+	frameRoot       = "root"
+	frameDot        = "dot"
+)
+
+// state is what one rendering works with; it is used again for the next.
+type state struct {
+	data   map[string]any
+	out    output
+	links  Links
+	zone   *time.Location
+	track  bool
+	rounds int
+}
+
+func newState(c *Compiled) *state {
+	s := &state{track: c.template.Track}
+	s.data = map[string]any{slotState: s, slotUser: map[string]any{present: true}}
+	return s
+}
+
+func stateOf(data map[string]any) *state { return data[slotState].(*state) }
+
+// Render fills in the fields of one user. Nothing that a document holds makes it fail but its size (ErrTooLarge).
+func (c *Compiled) Render(user bson.Raw, l Links) (Content, error) {
+	s := c.states.Get().(*state)
+	defer c.states.Put(s)
+	s.begin(c, user, l)
+	content, err := c.render(s)
+	if err != nil {
+		return Content{}, fmt.Errorf("template %s: %w", c.template.Name, err)
+	}
+	return content, nil
+}
+
+func (c *Compiled) render(s *state) (out Content, err error) {
+	if out.Subject, err = s.execute(c.subject); err != nil {
+		return out, err
+	}
+	out.Subject = oneLine(out.Subject)
+	if c.preheader != nil {
+		if out.Preheader, err = s.execute(c.preheader); err != nil {
+			return out, err
+		}
+		out.Preheader = oneLine(out.Preheader)
+	}
+	if c.text != nil {
+		if out.Text, err = s.execute(c.text); err != nil {
+			return out, err
+		}
+	}
+	s.data[slotPreheader] = out.Preheader
+	s.setPixel(c.autoPixel)
+	if out.HTML, err = s.execute(c.html); err != nil {
+		return out, err
+	}
+	if c.text == nil {
+		out.Text = textOf(out.HTML)
+	}
+	return out, nil
+}
+
+// begin fills the data of the mail.
+func (s *state) begin(c *Compiled, user bson.Raw, l Links) {
+	s.links, s.zone = l, l.Zone
+	if s.zone == nil {
+		s.zone = time.UTC
+	}
+	s.data[slotUnsubscribe], s.data[slotBrowser], s.data[slotPreheader] = l.Unsubscribe, l.Browser, ""
+	s.data[slotPixel], s.data[slotAutoPixel] = "", ""
+	for _, sl := range c.slots {
+		var value any
+		if v, ok := find(user, sl.path); ok {
+			value = plain(v, sl.need, s.zone, 0)
+		}
+		if sl.values > 0 {
+			s.data[sl.valueAt] = value
+		}
+		if sl.shown {
+			s.data[sl.text] = show(value)
+		}
+	}
+}
+
+func (s *state) setPixel(auto bool) {
+	if !s.track || s.links.Pixel == "" {
+		return
+	}
+	img := htmltemplate.HTML(`<img src="` + html.EscapeString(s.links.Pixel) + `" width="1" height="1" alt="" style="display:block;border:0">`)
+	s.data[slotPixel] = img
+	if auto {
+		s.data[slotAutoPixel] = img
+	}
+}
+
+type executor interface {
+	Execute(w io.Writer, data any) error
+}
+
+func (s *state) execute(t executor) (string, error) {
+	s.out.b, s.rounds = s.out.b[:0], 0
+	if err := t.Execute(&s.out, s.data); err != nil {
+		return "", err
+	}
+	return string(s.out.b), nil
+}
+
+func (s *state) now() time.Time {
+	return s.links.Now.In(s.zone)
+}
+
+// link is target by way of the click counter. Only the web and mail may be pointed to.
+func (s *state) link(target string) string {
+	u, err := url.Parse(strings.TrimSpace(target))
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	if s.links.Click == nil || !s.track {
+		return target
+	}
+	return s.links.Click(target)
+}
+
+// each lets a range walk over lists and documents, as long as the mail's budget of rounds lasts.
+func (s *state) each(v any) (any, error) {
+	n := 0
+	switch v := v.(type) {
+	case list:
+		n = len(v)
+	case map[string]any:
+		if _, partial := v[present]; partial {
+			return nil, nil // its fields were asked for as those of elements, and it is no list
+		}
+		n = len(v)
+	default:
+		return nil, nil
+	}
+	if s.rounds += n; s.rounds > maxRounds {
+		return nil, fmt.Errorf("%w: its ranges go round more than %d times", ErrTooLarge, maxRounds)
+	}
+	return v, nil
+}
+
+// output is a buffer that refuses to grow beyond MaxOutput.
+type output struct{ b []byte }
+
+func (o *output) Write(p []byte) (int, error) {
+	if len(o.b)+len(p) > MaxOutput {
+		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxOutput)
+	}
+	o.b = append(o.b, p...)
+	return len(p), nil
+}
+
+func (o *output) WriteString(p string) (int, error) {
+	if len(o.b)+len(p) > MaxOutput {
+		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxOutput)
+	}
+	o.b = append(o.b, p...)
+	return len(p), nil
+}
+
+// oneLine makes a header line of a text: line breaks and other control characters become spaces, so that nothing can be
+// smuggled behind them, and it is cut at MaxSubject.
+func oneLine(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n")
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s))
+	if len(s) <= MaxSubject {
+		return s
+	}
+	cut := MaxSubject - len("…")
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
