@@ -75,22 +75,37 @@ func midnight(at time.Time) time.Time {
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
-// zeroDay is {$inc: {daily: 0, "hourly.00": 0, …, "minute.23.59": 0}} without the braces of $inc: it gives a document its
-// full shape and changes no number in one that has it. In this shape no update of a later hour has to walk over, or move,
-// more than 24 + 60 keys.
-var zeroDay = sync.OnceValue(func() bson.Raw {
-	inc := bson.D{{Key: "daily", Value: int32(0)}}
+// zeroDay are the fields of a day's document in its full shape, all at 0. In this shape no update of a later hour has to
+// walk over, or move, more than 24 + 60 keys. The two fields are written whole: the same shape as 1,464 paths of $inc took
+// one server 100 ms a document.
+var zeroDay = sync.OnceValue(func() bson.D {
+	hourly, minute := bson.D{}, bson.D{}
 	for h := range 24 {
-		inc = append(inc, bson.E{Key: fmt.Sprintf("hourly.%02d", h), Value: int32(0)})
-	}
-	for h := range 24 {
+		var minutes bson.D
 		for m := range 60 {
-			inc = append(inc, bson.E{Key: fmt.Sprintf("minute.%02d.%02d", h, m), Value: int32(0)})
+			minutes = append(minutes, bson.E{Key: fmt.Sprintf("%02d", m), Value: int32(0)})
 		}
+		hourly = append(hourly, bson.E{Key: fmt.Sprintf("%02d", h), Value: int32(0)})
+		minute = append(minute, bson.E{Key: fmt.Sprintf("%02d", h), Value: minutes})
 	}
-	raw, err := bson.Marshal(inc)
+	return bson.D{{Key: "hourly", Value: rawOf(hourly)}, {Key: "minute", Value: rawOf(minute)}}
+})
+
+func rawOf(d bson.D) bson.Raw {
+	raw, err := bson.Marshal(d)
 	if err != nil {
-		panic("analytics: the shape of a day cannot be written as BSON: " + err.Error())
+		panic("analytics: numbers cannot be written as BSON: " + err.Error())
 	}
 	return raw
-})
+}
+
+// makeDay makes a day's document in its full shape, and leaves one that is there as it is.
+func makeDay(onInsert bson.D) bson.D {
+	fields := append(bson.D{}, zeroDay()...)
+	for _, e := range onInsert {
+		if e.Key != "hourly" && e.Key != "minute" && e.Key != "daily" {
+			fields = append(fields, e)
+		}
+	}
+	return bson.D{{Key: "$inc", Value: bson.D{{Key: "daily", Value: int32(0)}}}, {Key: "$setOnInsert", Value: fields}}
+}

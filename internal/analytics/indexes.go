@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -27,14 +28,18 @@ func (w *Writer) EnsureIndexes(ctx context.Context) error {
 		Options: options.Index().SetName("done_at").SetExpireAfterSeconds(seconds),
 	}
 	_, err := w.applied.Indexes().CreateOne(ctx, forget)
-	if changed := (mongo.CommandError{}); errors.As(err, &changed) && (changed.Code == 85 || changed.Code == 86) { // IndexOptionsConflict, IndexKeySpecsConflict
-		err = w.db.RunCommand(ctx, bson.D{
-			{Key: "collMod", Value: AppliedCollection},
-			{Key: "index", Value: bson.D{{Key: "name", Value: "done_at"}, {Key: "expireAfterSeconds", Value: seconds}}},
-		}).Err()
+	if differs(err, 85, 86) { // IndexOptionsConflict, IndexKeySpecsConflict: the setting has changed
+		if err = w.applied.Indexes().DropOne(ctx, "done_at"); err == nil || differs(err, 27) { // IndexNotFound: another process was faster
+			_, err = w.applied.Indexes().CreateOne(ctx, forget)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("index of %s that forgets after %s: %w", AppliedCollection, w.memory+memoryMargin, err)
 	}
 	return nil
+}
+
+func differs(err error, codes ...int32) bool {
+	var command mongo.CommandError
+	return errors.As(err, &command) && slices.Contains(codes, command.Code)
 }

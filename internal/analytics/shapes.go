@@ -50,7 +50,7 @@ func (s *shapes) make(ctx context.Context, coll *mongo.Collection, docs []stored
 		return 0, fmt.Errorf("look for %d documents in %s: %w", len(docs), coll.Name(), err)
 	}
 	made := 0
-	const portion = 100 // 3 MB of update
+	const portion = 100 // 1.2 MB of updates
 	var models []mongo.WriteModel
 	flush := func() error {
 		if len(models) == 0 {
@@ -70,11 +70,7 @@ func (s *shapes) make(ctx context.Context, coll *mongo.Collection, docs []stored
 		if there[st.ID] {
 			continue
 		}
-		update := bson.D{{Key: "$inc", Value: zeroDay()}}
-		if len(st.OnInsert) > 0 {
-			update = append(update, bson.E{Key: "$setOnInsert", Value: st.OnInsert})
-		}
-		models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: st.ID}}).SetUpdate(update).SetUpsert(true))
+		models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: st.ID}}).SetUpdate(makeDay(st.OnInsert)).SetUpsert(true))
 		if len(models) == portion {
 			if err := flush(); err != nil {
 				return made, err
