@@ -244,10 +244,10 @@ func parseOperator(path string, parts []string, op string, v value, depth int) (
 	case "$size":
 		n, ok := integer(v)
 		if !ok {
-			return nil, errorf(codeFailedToParse, "Failed to parse $size. Expected an integer in: $size: %s", shell(v))
+			return nil, errorf(codeBadValue, "Failed to parse $size. Expected an integer: $size: %s", shell(v))
 		}
 		if n < 0 {
-			return nil, errorf(codeFailedToParse, "Failed to parse $size. Expected a non-negative number in: $size: %s", shell(v))
+			return nil, errorf(codeBadValue, "Failed to parse $size. Expected a non-negative number in: $size: %s", shell(v))
 		}
 		p.leaf = false
 		p.test = func(v value, exists bool) bool {
@@ -423,7 +423,7 @@ func matchElement(e expr, v value) bool {
 	case noneOf:
 		return !matchElement(anyOf(e), v)
 	case *predicate:
-		return walkValue(v, nil, e.leaf, e.test)
+		return e.test(v, true)
 	}
 	panic(fmt.Sprintf("minimongo: no rule for %T", e))
 }

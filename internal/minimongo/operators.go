@@ -151,7 +151,7 @@ func compileRegex(pattern, options string) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return nil, errorf(codeBadValue, "Regular expression is invalid or not in minimongo, which has RE2: %v", err)
+		return nil, errorf(51091, "Regular expression is invalid or not in minimongo, which has RE2: %v", err)
 	}
 	return re, nil
 }

@@ -60,11 +60,12 @@ func walkValue(v value, rest []string, leaf bool, fn func(v value, exists bool) 
 				return false
 			}
 			if positional && i == at {
-				// Below a position only a document or an array can go on.
-				if len(rest) == 1 || e.Type == tDocument || e.Type == tArray {
-					if walkValue(e, rest[1:], leaf, fn) {
-						return true
-					}
+				// An array at the last position is given whole only.
+				if len(rest) == 1 && fn(e, true) {
+					return true
+				}
+				if len(rest) > 1 && (e.Type == tDocument || e.Type == tArray) && walkValue(e, rest[1:], leaf, fn) {
+					return true
 				}
 			}
 			if e.Type == tDocument && walkPath(e.Data, rest, leaf, fn) {

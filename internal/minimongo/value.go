@@ -149,35 +149,29 @@ func validate(doc []byte, depth int) error {
 }
 
 func validateValue(t bsoncore.Type, data []byte, depth int) error {
-	malformed := fmt.Errorf("malformed BSON: %s", t)
+	ok := true
 	switch t {
 	case tDocument, tArray:
 		return validate(data, depth+1)
 	case tString, tCode, tSymbol:
-		if len(data) < 5 || data[len(data)-1] != 0 {
-			return malformed
-		}
+		ok = len(data) >= 5 && data[len(data)-1] == 0
 	case tDBPointer:
-		if len(data) < 17 || data[len(data)-13] != 0 {
-			return malformed
-		}
+		ok = len(data) >= 17 && data[len(data)-13] == 0
 	case tBool:
-		if data[0] > 1 {
-			return malformed
-		}
+		ok = data[0] <= 1
 	case tBinary:
-		if data[4] == 2 && (len(data) < 9 || int(binary.LittleEndian.Uint32(data[5:])) != len(data)-9) {
-			return malformed
-		}
+		ok = data[4] != 2 || len(data) >= 9 && int(binary.LittleEndian.Uint32(data[5:])) == len(data)-9
 	case tCodeScope:
-		if len(data) < 8 {
-			return malformed
+		n := -1
+		if len(data) >= 8 {
+			n = valueLength(tCode, data[4:])
 		}
-		n := valueLength(tCode, data[4:])
-		if n < 5 || data[4+n-1] != 0 {
-			return malformed
+		if ok = n >= 5 && data[4+n-1] == 0; ok {
+			return validate(data[4+n:], depth+1)
 		}
-		return validate(data[4+n:], depth+1)
+	}
+	if !ok {
+		return fmt.Errorf("malformed BSON: %s", t)
 	}
 	return nil
 }
