@@ -177,12 +177,16 @@ func instantOf(wall time.Time, zone *time.Location) time.Time {
 	if !end.IsZero() {
 		near[2] = end
 	}
+	var first time.Time
 	for _, t := range near {
 		_, offset := t.Zone()
 		candidate := wall.Add(-time.Duration(offset) * time.Second)
-		if wallOf(candidate, zone).Equal(wall) {
-			return candidate
+		if wallOf(candidate, zone).Equal(wall) && (first.IsZero() || candidate.Before(first)) {
+			first = candidate
 		}
+	}
+	if !first.IsZero() {
+		return first
 	}
 	// In a gap: it is at the start or at the end of the period that the guess fell into.
 	if !start.IsZero() && wallOf(start, zone).After(wall) && !wallOf(start.Add(-1), zone).After(wall) {
