@@ -110,18 +110,23 @@ func isAtext(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-/=?^_`{|}~", c) >= 0
 }
 
+var errDomain = errors.New("the domain is not one that can be looked up")
+
 // normalizeDomain has a way of its own for plain ASCII, since every evaluated user passes here.
 func normalizeDomain(s string) (string, error) {
 	if !plainDomain(s) {
 		a, err := idna.Lookup.ToASCII(s)
-		if err != nil {
-			return "", errors.New("the domain is not one that can be looked up")
+		if err != nil || !utf8.ValidString(s) {
+			return "", errDomain
+		}
+		if again, err := idna.Lookup.ToASCII(a); err != nil || again != a { // what was let through but can't be looked up
+			return "", errDomain
 		}
 		s = a
 	}
 	s = strings.ToLower(s)
 	if !plainLabels(s) {
-		return "", errors.New("the domain is not one that can be looked up")
+		return "", errDomain
 	}
 	return s, nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 
 	"github.com/emersion/go-sasl"
@@ -39,8 +38,7 @@ func (p *pool) handshake(ctx context.Context, startTLS bool) (c *conn, err error
 		}
 		return nil, p.connectError(step, err)
 	}
-	dialer := net.Dialer{Timeout: p.s.timeout}
-	raw, err := dialer.DialContext(ctx, "tcp", p.s.addr)
+	raw, err := p.netDial(ctx, "tcp", p.s.addr)
 	if err != nil {
 		return fail(err)
 	}

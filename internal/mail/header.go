@@ -96,11 +96,13 @@ func appendWords(b []byte, s string, col int) ([]byte, int) {
 		q += qWidth(s[i])
 	}
 	useB := q > base64.StdEncoding.EncodedLen(len(s))
+	line := len(b) - col
 	for first := true; first || s != ""; first = false {
 		if !first {
-			b, col = append(b, "\r\n "...), 1
+			b = append(b, "\r\n "...)
+			line = len(b) - 1
 		}
-		room := min(wordMax, lineSoft-col) - len(wordOpen) - len(wordEnd)
+		room := min(wordMax, lineSoft-(len(b)-line)) - len(wordOpen) - len(wordEnd)
 		n := fits(s, room, useB)
 		if useB {
 			b = append(b, wordOpenB...)
@@ -111,12 +113,10 @@ func appendWords(b []byte, s string, col int) ([]byte, int) {
 				b = appendQ(b, s[i])
 			}
 		}
-		start := len(b)
 		b = append(b, wordEnd...)
-		col += len(wordOpen) + room + len(b) - start // an upper bound is enough: what follows starts a new line or fits behind it
 		s = s[n:]
 	}
-	return b, col
+	return b, len(b) - line
 }
 
 // fits returns how many bytes of s, in whole characters, can be encoded in room octets.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ type pool struct {
 	log      *slog.Logger
 	slots    chan struct{} // one token per connection in use or waiting; nil: no limit
 	startTLS atomic.Bool
+	netDial  func(ctx context.Context, network, addr string) (net.Conn, error) // a test's own network
 
 	mu     sync.Mutex
 	idle   []*conn
@@ -28,7 +30,7 @@ const checkAfter = 2 * time.Second
 var ErrClosed = errors.New("the mail transport is closed")
 
 func newPool(s *settings, log *slog.Logger) *pool {
-	p := &pool{s: s, log: log}
+	p := &pool{s: s, log: log, netDial: (&net.Dialer{Timeout: s.timeout}).DialContext}
 	p.startTLS.Store(!s.implicitTLS && s.startTLS == tlsRequired)
 	if s.maxConns > 0 {
 		p.slots = make(chan struct{}, s.maxConns)
