@@ -1,0 +1,114 @@
+package web
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"postbit/internal/campaign"
+	"postbit/internal/queue"
+)
+
+// Facts are what the metrics of a process are read from, at the moment that Prometheus asks. A nil one is left out.
+type Facts struct {
+	Queues func() (map[string]queue.Depth, error)
+	Runs   func(ctx context.Context) ([]campaign.Run, error) // the unfinished ones
+	Spool  func() (chunks int, bytes int64)
+	Mails  map[string]func() int64 // by outcome, since the process started
+	Log    *slog.Logger
+}
+
+var (
+	queueTasks = prometheus.NewDesc("postbit_queue_tasks", "Tasks in the queue.", []string{"queue", "state"}, nil)
+	runUsers   = prometheus.NewDesc("postbit_run_users", "Users of an unfinished run, by outcome.", []string{"campaign", "outcome"}, nil)
+	runPaused  = prometheus.NewDesc("postbit_run_paused", "1 where an unfinished run is paused.", []string{"campaign"}, nil)
+	spoolSize  = prometheus.NewDesc("postbit_spool_chunks", "Sealed chunks of hits that are not counted yet.", nil, nil)
+	spoolBytes = prometheus.NewDesc("postbit_spool_bytes", "Size of the sealed chunks of hits that are not counted yet.", nil, nil)
+	mails      = prometheus.NewDesc("postbit_mails_total", "Mails of this process, by outcome.", []string{"outcome"}, nil)
+)
+
+// NewRegistry gives the metrics of f beside those of the Go runtime and the process.
+func NewRegistry(f Facts) *prometheus.Registry {
+	if f.Log == nil {
+		f.Log = slog.New(slog.DiscardHandler)
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{f})
+	return r
+}
+
+// collector asks when it is asked: a gauge that is kept beside the truth goes wrong in time.
+type collector struct{ Facts }
+
+// Describe says nothing, so that facts which are missing now may turn up later.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for outcome, n := range c.Mails {
+		out <- prometheus.MustNewConstMetric(mails, prometheus.CounterValue, float64(n()), outcome)
+	}
+	if c.Spool != nil {
+		chunks, bytes := c.Spool()
+		gauge(spoolSize, float64(chunks))
+		gauge(spoolBytes, float64(bytes))
+	}
+	c.collectQueues(gauge)
+	c.collectRuns(gauge)
+}
+
+type gaugeFunc func(d *prometheus.Desc, v float64, labels ...string)
+
+func (c collector) collectQueues(gauge gaugeFunc) {
+	if c.Queues == nil {
+		return
+	}
+	depths, err := c.Queues()
+	if err != nil {
+		c.Log.Warn("metrics: queues", "err", err)
+		return
+	}
+	for name, d := range depths {
+		gauge(queueTasks, float64(d.Waiting), name, "waiting")
+		gauge(queueTasks, float64(d.Active), name, "active")
+		gauge(queueTasks, float64(d.Archived), name, "archived")
+	}
+}
+
+func (c collector) collectRuns(gauge gaugeFunc) {
+	if c.Runs == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	runs, err := c.Runs(ctx)
+	if err != nil {
+		c.Log.Warn("metrics: runs", "err", err)
+		return
+	}
+	seen := map[string]bool{} // a run that is being superseded and its successor are one series: the newer is shown
+	for i := len(runs) - 1; i >= 0; i-- {
+		r := &runs[i]
+		if seen[r.Campaign] {
+			continue
+		}
+		seen[r.Campaign] = true
+		paused := 0.0
+		if r.Paused != "" {
+			paused = 1
+		}
+		gauge(runPaused, paused, r.Campaign)
+		for outcome, n := range map[string]int64{"audience": r.Counts.Audience, "checked": r.Counts.Checked, "sent": r.Counts.Sent,
+			"failed": r.Counts.Failed, "unconfirmed": r.Counts.Unconfirmed, "deferred": r.Counts.Deferred} {
+			gauge(runUsers, float64(n), r.Campaign, outcome)
+		}
+		for rule, n := range r.Counts.Skipped {
+			gauge(runUsers, float64(n), r.Campaign, "skipped_"+rule)
+		}
+	}
+}
