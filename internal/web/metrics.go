@@ -16,8 +16,8 @@ import (
 type Facts struct {
 	Queues func() (map[string]queue.Depth, error)
 	Runs   func(ctx context.Context) ([]campaign.Run, error) // the unfinished ones
-	Spool  func() (chunks int, bytes int64)
-	Mails  map[string]func() int64 // by outcome, since the process started
+	Spool  func() (hits, waiting, stale int64)               // answered hits; chunks not counted yet; chunks put aside as too old
+	Mails  map[string]func() int64                           // by outcome, since the process started
 	Log    *slog.Logger
 }
 
@@ -25,8 +25,9 @@ var (
 	queueTasks = prometheus.NewDesc("postbit_queue_tasks", "Tasks in the queue.", []string{"queue", "state"}, nil)
 	runUsers   = prometheus.NewDesc("postbit_run_users", "Users of an unfinished run, by outcome.", []string{"campaign", "outcome"}, nil)
 	runPaused  = prometheus.NewDesc("postbit_run_paused", "1 where an unfinished run is paused.", []string{"campaign"}, nil)
+	spoolHits  = prometheus.NewDesc("postbit_hits_total", "Hits answered by this process.", nil, nil)
 	spoolSize  = prometheus.NewDesc("postbit_spool_chunks", "Sealed chunks of hits that are not counted yet.", nil, nil)
-	spoolBytes = prometheus.NewDesc("postbit_spool_bytes", "Size of the sealed chunks of hits that are not counted yet.", nil, nil)
+	spoolStale = prometheus.NewDesc("postbit_spool_stale_chunks_total", "Chunks put aside since they are too old to be counted safely.", nil, nil)
 	mails      = prometheus.NewDesc("postbit_mails_total", "Mails of this process, by outcome.", []string{"outcome"}, nil)
 )
 
@@ -50,13 +51,17 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
 	for outcome, n := range c.Mails {
-		out <- prometheus.MustNewConstMetric(mails, prometheus.CounterValue, float64(n()), outcome)
+		counter(mails, n(), outcome)
 	}
 	if c.Spool != nil {
-		chunks, bytes := c.Spool()
-		gauge(spoolSize, float64(chunks))
-		gauge(spoolBytes, float64(bytes))
+		hits, waiting, stale := c.Spool()
+		counter(spoolHits, hits)
+		gauge(spoolSize, float64(waiting))
+		counter(spoolStale, stale)
 	}
 	c.collectQueues(gauge)
 	c.collectRuns(gauge)

@@ -25,7 +25,7 @@ func TestMetricsShowWhatIsGoingOn(t *testing.T) {
 		Queues: func() (map[string]queue.Depth, error) {
 			return map[string]queue.Depth{"batch": {Waiting: 3, Active: 2, Archived: 1}}, nil
 		},
-		Spool: func() (int, int64) { return 4, 4096 },
+		Spool: func() (hits, waiting, stale int64) { return 4096, 4, 1 },
 		Mails: map[string]func() int64{"sent": func() int64 { return 17 }},
 		Runs: func(context.Context) ([]campaign.Run, error) {
 			return []campaign.Run{
@@ -38,7 +38,8 @@ func TestMetricsShowWhatIsGoingOn(t *testing.T) {
 		`postbit_queue_tasks{queue="batch",state="waiting"} 3`,
 		`postbit_queue_tasks{queue="batch",state="archived"} 1`,
 		`postbit_spool_chunks 4`,
-		`postbit_spool_bytes 4096`,
+		`postbit_hits_total 4096`,
+		`postbit_spool_stale_chunks_total 1`,
 		`postbit_mails_total{outcome="sent"} 17`,
 		`postbit_run_users{campaign="winback",outcome="sent"} 5`,
 		`postbit_run_users{campaign="winback",outcome="skipped_min_gap"} 2`,
@@ -55,7 +56,7 @@ func TestMetricsSurviveAnOutage(t *testing.T) {
 	got := scrape(t, web.Facts{
 		Queues: func() (map[string]queue.Depth, error) { return nil, errors.New("redis is down") },
 		Runs:   func(context.Context) ([]campaign.Run, error) { return nil, errors.New("mongo is down") },
-		Spool:  func() (int, int64) { return 9, 1 },
+		Spool:  func() (hits, waiting, stale int64) { return 1, 9, 0 },
 	})
 	if !strings.Contains(got, "postbit_spool_chunks 9") || strings.Contains(got, "down") {
 		t.Errorf("%s", got)
