@@ -90,7 +90,7 @@ func (s *Server) runFindAndModify(r *request, tx *bolt.Tx, f *findAndModify) ([]
 	case len(found) == 0 && f.upsert:
 		doc, err := s.upsert(tx, r.db, f.coll, f.filter, f.update)
 		if err != nil {
-			return nil, err
+			return nil, during("findAndModify", err)
 		}
 		if f.newValue {
 			shown = doc
@@ -112,7 +112,7 @@ func (s *Server) runFindAndModify(r *request, tx *bolt.Tx, f *findAndModify) ([]
 		shown = found[0].doc
 		changed, err := s.modify(tx, c, f.update, found[0])
 		if err != nil {
-			return nil, err
+			return nil, during("findAndModify", err)
 		}
 		if f.newValue && changed != nil {
 			shown = changed

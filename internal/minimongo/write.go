@@ -3,6 +3,7 @@ package minimongo
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	bolt "go.etcd.io/bbolt"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -342,7 +343,7 @@ func (s *Server) runUpdate(ctx context.Context, tx *bolt.Tx, db, coll string, u 
 	for _, t := range found {
 		changed, err := s.modify(tx, c, u.update, t)
 		if err != nil {
-			return err
+			return during("update", err)
 		}
 		res.n++
 		if changed != nil {
@@ -354,12 +355,23 @@ func (s *Server) runUpdate(ctx context.Context, tx *bolt.Tx, db, coll string, u 
 	}
 	doc, err := s.upsert(tx, db, coll, u.filter, u.update)
 	if err != nil {
-		return err
+		return during("update", err)
 	}
 	id, _ := field(doc, "_id")
 	res.n++
 	res.addUpserted(id)
 	return nil
+}
+
+// during says as MongoDB does that the update failed on a document, not in itself.
+func during(command string, err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	wrapped := *e
+	wrapped.Message = "Plan executor error during " + command + " :: caused by :: " + e.Message
+	return &wrapped
 }
 
 // modify updates one document; nil if the update leaves it as it is.
