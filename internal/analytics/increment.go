@@ -27,8 +27,10 @@ const (
 	MaxIDBytes   = 512 // of an Apply id, and of a document's _id twice as much
 	MaxPathBytes = 512
 	maxSetIDs    = 1_000
-	maxSetPaths  = 20_000
-	maxSetBytes  = 4 << 20
+	maxSetPaths  = 100_000 // of one id alone
+	maxSetBytes  = 8 << 20
+	enoughPaths  = 20_000 // beyond which a set takes in no further id
+	enoughBytes  = 4 << 20
 )
 
 // Errors that a caller can tell apart.
@@ -189,7 +191,7 @@ func (s *sums) doc(key docKey) *docIncrements {
 func (s *sums) add(d *docIncrements, path string, n int64) {
 	if _, there := d.inc[path]; !there {
 		s.paths++
-		s.bytes += len(path) + 32
+		s.bytes += len(path) + 40
 	}
 	d.inc[path] += n
 	for i := range len(path) {
@@ -242,7 +244,7 @@ func (d *docIncrements) objection(path string, n int64) error {
 // join adds other to s, or says no and leaves s as it is: the two together are too large for one set, or their paths
 // object to each other.
 func (s *sums) join(other *sums) bool {
-	if s.paths+other.paths > maxSetPaths || s.bytes+other.bytes > maxSetBytes {
+	if len(s.docs) > 0 && (s.paths+other.paths > enoughPaths || s.bytes+other.bytes > enoughBytes) {
 		return false
 	}
 	for key, from := range other.docs {
