@@ -112,9 +112,11 @@ func (r *reader) scalar(n *yaml.Node, path, parent string) any {
 		if err := n.Decode(&i); err == nil {
 			return i
 		}
-		r.fail(n.Line, clip(path), "%s does not fit into 64 bits; write { $numberDecimal: \"…\" }", clip(n.Value))
-		return nil
+		return r.tooLarge(n, path)
 	case "!!float":
+		if strings.Trim(n.Value, "+-_0123456789") == "" { // whole, and beyond what YAML calls an integer
+			return r.tooLarge(n, path)
+		}
 		var f float64
 		if err := n.Decode(&f); err == nil {
 			if math.IsNaN(f) || math.IsInf(f, 0) {
@@ -133,6 +135,11 @@ func (r *reader) scalar(n *yaml.Node, path, parent string) any {
 		}
 	}
 	r.fail(n.Line, clip(path), "%s cannot be part of a query", clip(n.Value))
+	return nil
+}
+
+func (r *reader) tooLarge(n *yaml.Node, path string) any {
+	r.fail(n.Line, clip(path), "%s does not fit into 64 bits; write { $numberDecimal: \"…\" }", clip(n.Value))
 	return nil
 }
 
