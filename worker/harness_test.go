@@ -28,7 +28,6 @@ import (
 	"postbit/internal/queue"
 	"postbit/internal/track"
 	"postbit/internal/users"
-	"postbit/rules"
 	"postbit/templates"
 )
 
@@ -215,7 +214,11 @@ func (h *house) outcomes(r *campaign.Run) map[string][]int {
 // user is a user document; bit tells whether the template's bit is set in it.
 func (h *house) user(i int) (doc bson.M, bit bool) {
 	h.t.Helper()
-	h.check(h.coll.FindOne(h.ctx, bson.D{{Key: "_id", Value: int32(i)}}).Decode(&doc))
+	err := h.coll.FindOne(h.ctx, bson.D{{Key: "_id", Value: int32(i)}}).Decode(&doc)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, false
+	}
+	h.check(err)
 	if b, ok := doc["tpls_sent_at_least_once"].(bson.Binary); ok {
 		bit = bitfield.Has(b.Data, testBit)
 	}
@@ -380,5 +383,3 @@ func (c *fakeConn) Send(ctx context.Context, from, to string, utf8 bool, msg []b
 	}
 	return r
 }
-
-var _ = rules.Send

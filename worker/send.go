@@ -250,6 +250,7 @@ func (p *pass) compose(j *job) ([]byte, error) {
 		Browser:     urls.Browser(run, id, now),
 		Click:       func(target string) string { return urls.Click(run, id, now, target) },
 		Now:         now,
+		Zone:        j.user.Recipient.Zone,
 	}
 	c, err := p.a.compiled.Render(j.user.Doc, links)
 	if err != nil {

@@ -103,7 +103,7 @@ func (w *Worker) acquire(ctx context.Context, id string) (*activeRun, error) {
 	}
 	w.runs.mu.Unlock()
 	if ok {
-		if err := w.look(ctx, a, steerEvery); err != nil {
+		if err := w.look(ctx, a, 0); err != nil {
 			w.release(a)
 			return nil, err
 		}

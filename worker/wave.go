@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -37,6 +38,7 @@ func (p *pass) fill(ctx context.Context) error {
 
 // load reads users and sorts them into those who may be sent to, those who are skipped and those who have to wait.
 func (p *pass) load(ctx context.Context, indexes []int) error {
+	slices.Sort(indexes) // they are read as a range of ids, and the batch is in their order
 	ids := make([]bson.RawValue, len(indexes))
 	for k, i := range indexes {
 		ids[k] = p.o.Users[i]
@@ -189,6 +191,7 @@ func (p *pass) end(ctx context.Context, jobs []job) error {
 		}
 	}
 	p.unseen = append(back, p.unseen...)
+	slices.Sort(p.unseen)
 	return nil
 }
 

@@ -26,6 +26,7 @@ type Owned struct {
 	owner string // random, one per Own
 	lease time.Duration
 	clk   interface{ Now() time.Time }
+	mono  func() time.Time
 
 	mu    sync.Mutex
 	until time.Time // with a monotonic reading: from then on nothing new is begun
@@ -38,7 +39,7 @@ type Owned struct {
 // [own] The epoch goes up in one find-and-modify, whose answer is the document. Issued again after a lost reply it raises the
 // epoch once more, which shuts out only ourselves as we would have been.
 func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) (*Owned, error) {
-	o := &Owned{coll: s.coll(run.Slot), id: BatchID(run.ID, n), owner: owner, lease: s.lease, clk: s.clk}
+	o := &Owned{coll: s.coll(run.Slot), id: BatchID(run.ID, n), owner: owner, lease: s.lease, clk: s.clk, mono: s.mono}
 	var doc bson.Raw
 	err := answered(ctx, func(ctx context.Context) (err error) {
 		now := s.clk.Now().Truncate(time.Millisecond)
@@ -50,7 +51,7 @@ func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) 
 		if pass > 0 {
 			filter = append(filter, bson.E{Key: "pass", Value: pass - 1})
 		}
-		o.until = time.Now().Add(s.lease)
+		o.until = s.mono().Add(s.lease)
 		doc, err = o.coll.FindOneAndUpdate(ctx, filter, bson.D{
 			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}}},
 			{Key: "$set", Value: bson.D{{Key: "owner", Value: owner}, {Key: "owned_until", Value: now.Add(s.lease)}}},
@@ -90,10 +91,10 @@ func (b *Batch) ID() string { return BatchID(b.Run, b.N) }
 // Renew keeps others from taking the batch. A renewal that the server comes to late can't shorten what a later one set, and finds
 // no owner to renew once the batch was given back.
 func (o *Owned) Renew(ctx context.Context) error {
-	asked := time.Now()
+	asked := o.mono()
 	var matched int64
 	err := answered(ctx, func(ctx context.Context) error {
-		asked = time.Now()
+		asked = o.mono()
 		res, err := o.coll.UpdateOne(ctx,
 			bson.D{{Key: "_id", Value: o.id}, {Key: "epoch", Value: o.Epoch}, {Key: "owner", Value: o.owner}},
 			bson.D{{Key: "$max", Value: bson.D{{Key: "owned_until", Value: o.clk.Now().Truncate(time.Millisecond).Add(o.lease)}}}})
@@ -120,7 +121,7 @@ func (o *Owned) Renew(ctx context.Context) error {
 func (o *Owned) Alive() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.lost && time.Now().Before(o.until)
+	return !o.lost && o.mono().Before(o.until)
 }
 
 // Result is what has become of one user. For whoever stays Waiting a Claim is kept for the next look; for any other final outcome than

@@ -21,11 +21,19 @@ type Batches struct {
 	db    *mongo.Database
 	clk   *clock.Clock
 	lease time.Duration
+	mono  func() time.Time // the machine's monotonic clock
 }
 
 // NewBatches returns the store. Everything is written durably and read from the primary, whatever the database's defaults say.
 func NewBatches(db *mongo.Database, clk *clock.Clock) *Batches {
-	return &Batches{db: db, clk: clk, lease: 30 * time.Second}
+	return &Batches{db: db, clk: clk, lease: 30 * time.Second, mono: time.Now}
+}
+
+// WithMonotonic returns the store with another monotonic clock, for tests of workers that were stopped for a while.
+func (s *Batches) WithMonotonic(now func() time.Time) *Batches {
+	c := *s
+	c.mono = now
+	return &c
 }
 
 // BatchCollection is the collection of the batches of a run that was due at slot.
