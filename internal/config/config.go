@@ -23,12 +23,13 @@ type Config struct {
 	RedisURI URI
 	SMTPURL  URI
 
-	PublicURL   string // without a slash at the end
-	Secret      Secret // signing keys, see track.ParseKeys
-	Listen      string // the public side: pixel, links, unsubscribe
-	AdminListen string // API, metrics, health
-	AdminToken  Secret // "": the API is closed, unless AdminListen is a loopback address
-	DataDir     string
+	PublicURL     string // without a slash at the end
+	Secret        Secret // signing keys, see track.ParseKeys
+	Listen        string // the public side: pixel, links, unsubscribe
+	AdminListen   string // API, metrics, health
+	MetricsListen string // metrics and health of a process without the web side; "" for none
+	AdminToken    Secret // "": the API is closed, unless AdminListen is a loopback address
+	DataDir       string
 
 	Users  Users
 	From   string // sender where a template names none

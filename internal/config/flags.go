@@ -10,13 +10,13 @@ import (
 // The texts are read by Load and not by kong, whose errors would repeat a value that may be a secret.
 type Flags struct{ v reflect.Value }
 
-// NewFlags makes an empty set.
-func NewFlags() *Flags {
+// NewFlags makes an empty set. With show, --help lists those that are common; it lists none otherwise.
+func NewFlags(show bool) *Flags {
 	fields := make([]reflect.StructField, len(Settings))
 	for i := range Settings {
 		s := &Settings[i]
 		tag := fmt.Sprintf("name:%q help:%q group:\"settings\" placeholder:%q", s.FlagName(), kongText(s.Help)+" ("+s.Env()+")", kongText(s.placeholder()))
-		if !s.Common {
+		if !show || !s.Common {
 			tag += ` hidden:""`
 		}
 		fields[i] = reflect.StructField{Name: fmt.Sprintf("S%d", i), Type: reflect.TypeFor[*string](), Tag: reflect.StructTag(tag)}

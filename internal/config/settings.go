@@ -43,6 +43,7 @@ var Settings = []Setting{
 	{"secret", "", "signing keys, id:base64[,id:base64], 32 bytes or more each; the first signs, all verify", true, func(c *Config, v string) error { c.Secret = NewSecret(v); return nil }},
 	{"listen", ":8080", "address of the public side: pixel, links, unsubscribe", true, func(c *Config, v string) error { return setListen(&c.Listen, v) }},
 	{"admin_listen", "127.0.0.1:8081", "address of the API, metrics and health", true, func(c *Config, v string) error { return setListen(&c.AdminListen, v) }},
+	{"metrics_listen", "", "address of metrics and health where the role web is not there to serve them; nowhere otherwise", false, func(c *Config, v string) error { return setListen(&c.MetricsListen, v) }},
 	{"admin_token", "", "bearer token that the API asks for", true, func(c *Config, v string) error { c.AdminToken = NewSecret(v); return nil }},
 	{"data_dir", ".postbit", "folder of the hit spool, and of everything else where it is embedded", true, func(c *Config, v string) error { c.DataDir = v; return nil }},
 
@@ -70,7 +71,7 @@ var Settings = []Setting{
 	{"misfire_grace", "1h", "how late a missed slot may still fire, where its campaign does not say", false, func(c *Config, v string) error { return setDuration(&c.MisfireGrace, v, 0) }},
 	{"retention", "180d", "how long batches and first opens are kept", false, func(c *Config, v string) error { return setDuration(&c.Retention, v, 24*time.Hour) }},
 	{"opens.sign_of_life", "[human, proxy, prefetch]", "kinds of opens that count as the user's own", false, setSignOfLife},
-	{"spool.sync", "chunk", "when the hit spool is synced to disk: always, chunk or never", false, func(c *Config, v string) error { return setOneOf(&c.SpoolSync, v, "always", "chunk", "never") }},
+	{"spool.sync", "200ms", "how often the hit spool is synced to disk: always (before every answer), never, or a time such as 200ms", false, setSpoolSync},
 
 	{"log.level", "info", "debug, info, warn or error", true, setLogLevel},
 	{"log.format", "text", "text or json", true, func(c *Config, v string) error { return setOneOf(&c.LogFormat, v, "text", "json") }},
@@ -175,6 +176,17 @@ func setOneOf(to *string, v string, choices ...string) error {
 		return fmt.Errorf("%q is none of %s", v, strings.Join(choices, ", "))
 	}
 	*to = v
+	return nil
+}
+
+// setSpoolSync takes what track.ParseSync reads.
+func setSpoolSync(c *Config, v string) error {
+	if v != "always" && v != "never" {
+		if d, err := time.ParseDuration(v); err != nil || d <= 0 {
+			return fmt.Errorf("%q is not always, never or a time such as 200ms", v)
+		}
+	}
+	c.SpoolSync = v
 	return nil
 }
 

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"postbit/internal/clock"
+	"postbit/internal/config"
+)
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2 // wrong usage or settings; nothing was done
+	exitNo     = 3 // it worked, and the answer is no
+)
+
+// exitError gives an error an exit code other than exitFailed. err nil: the command has said all there is to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// errNo ends a command whose answer, already printed, is no.
+var errNo = &exitError{code: exitNo}
+
+// usage marks an error as one of usage: exit code 2, nothing was done.
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+type cli struct {
+	JSON   bool   `name:"json" help:"Print JSON, in the shapes of docs/json.md."`
+	Config string `name:"config" env:"POSTBIT_CONFIG" placeholder:"FILE" help:"Settings file; postbit.yaml if it is there."`
+
+	//TODO 	Demo      demoCmd      `cmd:"" help:"Everything in one process: synthetic users, a real run, opens."`
+	Serve     serveCmd     `cmd:"" help:"Run the scheduler, the worker and the web side."`
+	Templates templatesCmd `cmd:"" help:"Messages and the bits that they own."`
+	Campaigns campaignsCmd `cmd:"" help:"What is sent to whom, and when."`
+	//TODO 	Send      sendCmd      `cmd:"" help:"Send one mail, through all rules."`
+	//TODO 	Explain   explainCmd   `cmd:"" help:"Show what the rules say about one user."`
+	Report reportCmd `cmd:"" help:"Counts of a campaign: the funnel by rule, opens by kind."`
+	//TODO 	Pixel     pixelCmd     `cmd:"" help:"Make a pixel for a mail that is sent elsewhere."`
+	//TODO 	Bits      bitsCmd      `cmd:"" help:"Which templates a user was ever sent."`
+	//TODO 	Users     usersCmd     `cmd:"" help:"Suppress users, or look at one."`
+	//TODO 	Doctor    doctorCmd    `cmd:"" help:"Check that everything is reachable, indexed, signed and shaped as expected."`
+	//TODO 	Minimongo minimongoCmd `cmd:"" help:"The embedded document store on its own, for development and tests."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// app is what every command has at hand.
+type app struct {
+	in   io.Reader
+	out  io.Writer // data
+	err  io.Writer // talk
+	json bool
+	cfg  *config.Config
+	clk  *clock.Clock
+	log  *slog.Logger
+}
+
+// run is the program. It returns the exit code.
+func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	var c cli
+	flags := config.NewFlags(showsSettings(args))
+	exited := false
+	parser, err := kong.New(&c,
+		kong.Name("postbit"),
+		kong.Description("Email campaigns for the users you keep in MongoDB."),
+		kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 120}),
+		kong.Writers(out, errw),
+		kong.Exit(func(int) { exited = true }),
+		kong.Embed(flags.Target()),
+		kong.ExplicitGroups([]kong.Group{{Key: "settings", Title: "Settings (also as environment variables and in postbit.yaml; more in docs/settings.md):"}}),
+	)
+	if err != nil {
+		fmt.Fprintln(errw, "postbit:", err)
+		return exitFailed
+	}
+	kctx, err := parser.Parse(args)
+	if exited { // --help has been printed
+		return exitDone
+	}
+	if err != nil {
+		fmt.Fprintf(errw, "postbit: %v\n", err)
+		var perr *kong.ParseError
+		if errors.As(err, &perr) && perr.Context != nil && perr.Context.Selected() != nil {
+			fmt.Fprintf(errw, "see %s --help\n", perr.Context.Selected().FullPath())
+		} else {
+			fmt.Fprintln(errw, "see postbit --help")
+		}
+		return exitUsage
+	}
+	a := &app{in: in, out: out, err: errw, json: c.JSON, clk: clock.New()}
+	if a.cfg, err = config.Load(flags.Values(), os.LookupEnv, c.Config); err != nil {
+		return a.fail(err)
+	}
+	a.log = newLog(errw, a.cfg)
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	return a.fail(kctx.Run(a))
+}
+
+// showsSettings says whether help is to list the settings, too: they are flags of every command, but only serve has a use
+// for most of them.
+func showsSettings(args []string) bool {
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			return arg == "serve" || arg == "doctor"
+		}
+	}
+	return true
+}
+
+// fail says what went wrong and gives the exit code for it.
+func (a *app) fail(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	code := exitFailed
+	var own *exitError
+	var settings *config.Error
+	switch {
+	case errors.As(err, &own):
+		code = own.code
+		if own.err == nil {
+			return code
+		}
+	case errors.As(err, &settings):
+		code = exitUsage
+	}
+	fmt.Fprintf(a.err, "postbit: %s\n", a.cfg.Scrub(err.Error()))
+	return code
+}
+
+func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
+	o := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
