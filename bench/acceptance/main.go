@@ -181,7 +181,7 @@ func (t *trial) configure(ctx context.Context) error {
 	if _, err := t.Run(ctx, t.Dir, t.postbit, "templates", "import", t.write("owned.json", owned())); err != nil {
 		return err
 	}
-	if _, err := t.Run(ctx, t.Dir, t.postbit, "templates", "push", "templates"); err != nil {
+	if _, err := t.Run(ctx, t.Dir, t.postbit, "templates", "push", "--adopt", "templates"); err != nil {
 		return err
 	}
 	_, err := t.Run(ctx, t.Dir, t.postbit, "campaigns", "apply", "campaigns")
