@@ -56,13 +56,13 @@ func (m *Message) Encode() ([]byte, error) {
 		b = append(append(b, boundary...), "\"\r\n\r\n"...)
 		for _, part := range []struct{ kind, body string }{{"plain", m.Text}, {"html", m.HTML}} { // the best one last: RFC 2046 section 5.1.4
 			b = append(append(append(b, "--"...), boundary...), "\r\n"...)
-			b = appendBody(b, part.kind, part.body)
+			b = append(appendBody(b, part.kind, part.body), "\r\n"...)
 		}
 		b = append(append(append(b, "--"...), boundary...), "--\r\n"...)
 	case m.HTML != "":
-		b = appendBody(b, "html", m.HTML)
+		b = endLine(appendBody(b, "html", m.HTML))
 	case m.Text != "":
-		b = appendBody(b, "plain", m.Text)
+		b = endLine(appendBody(b, "plain", m.Text))
 	default:
 		return nil, fmt.Errorf("mail to %q: %w: it has neither text nor HTML", clip(m.To.Addr, 80), ErrMessage)
 	}
@@ -113,7 +113,15 @@ func (m *Message) boundary() string {
 // appendBody appends the headers and the body of a part.
 func appendBody(b []byte, kind, body string) []byte {
 	b = append(append(append(b, "Content-Type: text/"...), kind...), "; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"...)
-	return append(appendQuoted(b, validUTF8(body)), "\r\n"...)
+	return appendQuoted(b, validUTF8(body))
+}
+
+// endLine ends the last line where the body didn't.
+func endLine(b []byte) []byte {
+	if b[len(b)-1] == '\n' {
+		return b
+	}
+	return append(b, "\r\n"...)
 }
 
 // messageID checks what stands between the angle brackets (RFC 5322 section 3.6.4, without the obsolete forms).

@@ -14,7 +14,7 @@ import (
 type pool struct {
 	s        *settings
 	log      *slog.Logger
-	slots    chan struct{} // one token per connection in use or waiting; nil: no limit
+	slots    chan struct{} // one token per connection in use; nil: no limit
 	startTLS atomic.Bool
 	netDial  func(ctx context.Context, network, addr string) (net.Conn, error) // a test's own network
 
@@ -25,6 +25,11 @@ type pool struct {
 
 // checkAfter is how long a connection may have waited and still be taken without a NOOP.
 const checkAfter = 2 * time.Second
+
+const (
+	checkTimeout = 5 * time.Second        // of that NOOP
+	goodbye      = 250 * time.Millisecond // for the reply to QUIT, which tells us nothing
+)
 
 // ErrClosed is returned by Connect after Close.
 var ErrClosed = errors.New("the mail transport is closed")
@@ -60,7 +65,7 @@ func (p *pool) Connect(ctx context.Context) (Conn, error) {
 		if c == nil {
 			break
 		}
-		if time.Since(c.since) < checkAfter || c.client.Noop() == nil {
+		if time.Since(c.since) < checkAfter || c.alive() {
 			return c, nil
 		}
 		c.client.Close()
@@ -71,6 +76,13 @@ func (p *pool) Connect(ctx context.Context) (Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// alive asks a connection that has waited.
+func (c *conn) alive() bool {
+	c.client.CommandTimeout = min(checkTimeout, c.pool.s.timeout)
+	defer func() { c.client.CommandTimeout = c.pool.s.timeout }()
+	return c.client.Noop() == nil
 }
 
 // take returns a waiting connection, nil if there is none, and closes those that have waited too long.
@@ -104,7 +116,7 @@ func (p *pool) takeOld() []*conn {
 // quit says goodbye without waiting long for the answer.
 func quit(cs []*conn) {
 	for _, c := range cs {
-		c.client.CommandTimeout = time.Second
+		c.client.CommandTimeout = goodbye
 		if c.client.Quit() != nil {
 			c.client.Close()
 		}
@@ -117,22 +129,37 @@ func (p *pool) freeSlot() {
 	}
 }
 
+// retire closes a connection that can send nothing more.
+func (p *pool) retire(c *conn) {
+	if c.retired {
+		return
+	}
+	c.retired = true
+	if c.broken {
+		c.client.Close()
+	} else {
+		quit([]*conn{c})
+	}
+	p.freeSlot()
+}
+
 func (p *pool) release(c *conn) {
-	keep := c.Usable()
-	var old []*conn
+	if !c.Usable() {
+		p.retire(c)
+		return
+	}
 	p.mu.Lock()
-	if keep = keep && !p.closed; keep {
+	closed := p.closed
+	if !closed {
 		waiting := *c // a copy: whoever still holds c can do nothing with it any more
 		waiting.released, waiting.since = false, time.Now()
 		p.idle = append(p.idle, &waiting)
 	}
-	old = p.takeOld()
+	old := p.takeOld()
 	p.mu.Unlock()
-	switch {
-	case c.broken:
-		c.client.Close()
-	case !keep:
-		quit([]*conn{c})
+	if closed {
+		p.retire(c)
+		return
 	}
 	p.freeSlot()
 	quit(old)

@@ -20,6 +20,7 @@ type conn struct {
 	sent     int  // mails begun
 	broken   bool // nothing more can be sent over it
 	released bool
+	retired  bool      // closed, and its place in the pool given up, before it was released
 	since    time.Time // when it went into the pool
 }
 
@@ -37,6 +38,14 @@ func (c *conn) Release() {
 // Send speaks MAIL, RCPT, DATA, each after the reply to the one before. The exact point where a connection breaks decides what may be done about this
 // mail, see wire.
 func (c *conn) Send(ctx context.Context, from, to string, utf8 bool, msg []byte) Reply {
+	r := c.send(ctx, from, to, utf8, msg)
+	if !c.Usable() {
+		c.pool.retire(c) // at once, so that its place is free for the next one
+	}
+	return r
+}
+
+func (c *conn) send(ctx context.Context, from, to string, utf8 bool, msg []byte) Reply {
 	switch {
 	case ctx.Err() != nil:
 		return Reply{Class: Cut, Err: ctx.Err(), Text: "stopped before it was begun"}

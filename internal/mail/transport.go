@@ -62,7 +62,7 @@ func Open(rawURL string, o Options) (Transport, error) {
 // doesn't verify). Its text never holds the password.
 type ConnectError struct {
 	Permanent bool
-	Step      string // dial, greeting, TLS, EHLO, AUTH
+	Step      string // dial, greeting (with EHLO), STARTTLS, TLS, AUTH
 	Host      string // host:port
 	Err       error
 }
