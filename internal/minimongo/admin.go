@@ -373,13 +373,7 @@ func (s *Server) create(r *request, dst []byte) ([]byte, error) {
 		return nil, err
 	}
 	return dst, s.store.update(r.ctx, func(tx *bolt.Tx) error {
-		c, err := s.store.lookup(tx, r.db, coll)
-		if err == nil && c != nil {
-			return errorf(codeNamespaceExists, "Collection %s already exists.", c.namespace())
-		}
-		if err == nil {
-			_, err = s.store.ensure(tx, r.db, coll)
-		}
+		_, err := s.store.ensure(tx, r.db, coll)
 		return err
 	})
 }

@@ -19,7 +19,6 @@ const (
 	codePathNotViable       = 28
 	codeConflictingUpdate   = 40
 	codeCursorNotFound      = 43
-	codeNamespaceExists     = 48
 	codeMaxTimeExpired      = 50
 	codeDollarField         = 52
 	codeInvalidID           = 53
@@ -32,7 +31,6 @@ const (
 	codeIndexOptionsDiffer  = 85
 	codeIndexKeySpecsDiffer = 86
 	codeShutdown            = 91
-	codeNotImplemented      = 238
 	codeParallelArrays      = 171
 	codeKeyTooLong          = 17280
 	codeTooLarge            = 10334
@@ -45,12 +43,12 @@ var codeNames = map[int32]string{
 	codeInternalError: "InternalError", codeBadValue: "BadValue", codeFailedToParse: "FailedToParse",
 	codeTypeMismatch: "TypeMismatch", codeIllegalOperation: "IllegalOperation", codeNamespaceNotFound: "NamespaceNotFound",
 	codeIndexNotFound: "IndexNotFound", codePathNotViable: "PathNotViable", codeConflictingUpdate: "ConflictingUpdateOperators",
-	codeCursorNotFound: "CursorNotFound", codeNamespaceExists: "NamespaceExists", codeMaxTimeExpired: "MaxTimeMSExpired",
+	codeCursorNotFound: "CursorNotFound", codeMaxTimeExpired: "MaxTimeMSExpired",
 	codeDollarField: "DollarPrefixedFieldName", codeInvalidID: "InvalidIdField", codeEmptyField: "EmptyFieldName",
 	codeCommandNotFound: "CommandNotFound", codeImmutableField: "ImmutableField", codeCannotCreateIndex: "CannotCreateIndex",
 	codeInvalidOptions: "InvalidOptions", codeInvalidNamespace: "InvalidNamespace",
 	codeIndexOptionsDiffer: "IndexOptionsConflict", codeIndexKeySpecsDiffer: "IndexKeySpecsConflict",
-	codeShutdown: "ShutdownInProgress", codeNotImplemented: "NotImplemented", codeParallelArrays: "CannotIndexParallelArrays",
+	codeShutdown: "ShutdownInProgress", codeParallelArrays: "CannotIndexParallelArrays",
 	codeTooLarge: "BSONObjectTooLarge", codeDuplicateKey: "DuplicateKey",
 }
 

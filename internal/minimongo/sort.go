@@ -26,6 +26,9 @@ func parseSort(doc document) ([]sortField, error) {
 		if v.Type == tDocument {
 			return nil, errorf(codeBadValue, "minimongo sorts by 1 and -1 only, not by %s", shell(v))
 		}
+		if !isNumber(v.Type) {
+			return nil, errorf(15974, "Illegal key in $sort specification: %s: %s", path, shell(v))
+		}
 		n, ok := integer(v)
 		if !ok || n != 1 && n != -1 {
 			return nil, errorf(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)")
