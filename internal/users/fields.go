@@ -177,16 +177,12 @@ func (s *Store) walkArray(doc []byte, f *field, out *found) bool {
 	if !s.walk(doc, f, out) {
 		return false
 	}
-	elements, err := bson.RawArray(doc).Values()
-	if err != nil {
-		return false
-	}
-	for _, e := range elements {
-		if e.Type == bson.TypeEmbeddedDocument && !s.walk(e.Value, f, out) {
-			return false
+	complete := true
+	return eachElement(doc, func(_ []byte, e bson.RawValue) {
+		if e.Type == bson.TypeEmbeddedDocument {
+			complete = s.walk(e.Value, f, out) && complete
 		}
-	}
-	return true
+	}) && complete
 }
 
 // matches compares as a query would: numbers by value, and an array by any of its elements.
@@ -194,26 +190,22 @@ func (w *suppressedWhen) matches(v bson.RawValue) bool {
 	if v.Type == bson.TypeNull || v.Type == bson.TypeUndefined {
 		return w.orNone
 	}
+	if w.lists(v) {
+		return true
+	}
+	match := false
+	if v.Type == bson.TypeArray {
+		eachElement(v.Value, func(_ []byte, e bson.RawValue) {
+			match = match || w.lists(e) || w.orNone && e.Type == bson.TypeNull
+		})
+	}
+	return match
+}
+
+func (w *suppressedWhen) lists(v bson.RawValue) bool {
 	for _, want := range w.values {
 		if equal(v, want) {
 			return true
-		}
-	}
-	if v.Type != bson.TypeArray {
-		return false
-	}
-	elements, err := bson.RawArray(v.Value).Values()
-	if err != nil {
-		return false
-	}
-	for _, e := range elements {
-		if e.Type == bson.TypeNull && w.orNone {
-			return true
-		}
-		for _, want := range w.values {
-			if equal(e, want) {
-				return true
-			}
 		}
 	}
 	return false

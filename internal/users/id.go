@@ -78,6 +78,10 @@ func FormatID(id bson.RawValue) string {
 		if n, ok := id.Int64OK(); ok {
 			return strconv.FormatInt(n, 10)
 		}
+	case bson.TypeDouble: // JavaScript's whole numbers; servers compare numbers by value
+		if f, ok := id.DoubleOK(); ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			return strconv.FormatInt(int64(f), 10)
+		}
 	case bson.TypeString:
 		if text, ok := textOf(id); ok {
 			s := clip(text, 1024)

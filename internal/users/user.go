@@ -44,6 +44,7 @@ type snapshot struct {
 	blob     []byte    // bits, decoded
 	lastTime time.Time // lastAt, decoded
 	readable bool      // the state is one that claims wrote
+	bitsErr  error     // why the bits can't be read
 }
 
 // RunID is the short id of a run, as claims name it.
@@ -51,6 +52,9 @@ type RunID = [8]byte
 
 // runsBytes is the length of the field `runs`: the last two claims, the last one first. Zeros stand for none.
 const runsBytes = 16
+
+// Bits is the decoded blob; nil where it is missing or unreadable. It must not be changed.
+func (u *User) Bits() []byte { return u.was.blob }
 
 // Parse reads a user document. It never fails: what can't be read shows in Recipient.Unreadable or as a false AddressOK.
 // The user refers to doc, which must stay as it is.
@@ -102,7 +106,7 @@ func (u *User) readZone(s *Store, v bson.RawValue) {
 func (u *User) readBits(v bson.RawValue, bit int) {
 	blob, err := bitfield.Decode(v)
 	if err != nil {
-		u.Recipient.Unreadable = true
+		u.Recipient.Unreadable, u.was.bitsErr = true, err
 		return
 	}
 	u.was.bits, u.was.blob = v, blob
