@@ -98,17 +98,17 @@ var wrappers map[string]func(v any, start time.Time) (any, error)
 
 func init() {
 	wrappers = map[string]func(any, time.Time) (any, error){
-		"$ago":               ago,
-		"$date":              date,
-		"$oid":               func(v any, _ time.Time) (any, error) { return objectID(v) },
-		"$uuid":              func(v any, _ time.Time) (any, error) { return uuid(v) },
-		"$binary":            func(v any, _ time.Time) (any, error) { return binary(v) },
-		"$numberInt":         func(v any, _ time.Time) (any, error) { return integer(v, 32) },
-		"$numberLong":        func(v any, _ time.Time) (any, error) { return integer(v, 64) },
-		"$numberDouble":      func(v any, _ time.Time) (any, error) { return double(v) },
-		"$numberDecimal":     func(v any, _ time.Time) (any, error) { return decimal(v) },
-		"$regularExpression": func(v any, _ time.Time) (any, error) { return regex(v) },
-		"$timestamp":         func(v any, _ time.Time) (any, error) { return timestamp(v) },
+		"$ago":               readAgo,
+		"$date":              readDate,
+		"$oid":               func(v any, _ time.Time) (any, error) { return readObjectID(v) },
+		"$uuid":              func(v any, _ time.Time) (any, error) { return readUUID(v) },
+		"$binary":            func(v any, _ time.Time) (any, error) { return readBinary(v) },
+		"$numberInt":         func(v any, _ time.Time) (any, error) { return readInteger(v, 32) },
+		"$numberLong":        func(v any, _ time.Time) (any, error) { return readInteger(v, 64) },
+		"$numberDouble":      func(v any, _ time.Time) (any, error) { return readDouble(v) },
+		"$numberDecimal":     func(v any, _ time.Time) (any, error) { return readDecimal(v) },
+		"$regularExpression": func(v any, _ time.Time) (any, error) { return readRegex(v) },
+		"$timestamp":         func(v any, _ time.Time) (any, error) { return readTimestamp(v) },
 		"$minKey":            func(any, time.Time) (any, error) { return bson.MinKey{}, nil },
 		"$maxKey":            func(any, time.Time) (any, error) { return bson.MaxKey{}, nil },
 		"$undefined":         unsupported,
@@ -125,7 +125,7 @@ func unsupported(any, time.Time) (any, error) {
 func unwrap(d bson.D, start time.Time) (v any, is bool, err error) {
 	switch {
 	case len(d) == 2 && d[0].Key == "$binary" && d[1].Key == "$type": // the older form of two keys
-		v, err = binary(bson.D{{Key: "base64", Value: d[0].Value}, {Key: "subType", Value: d[1].Value}})
+		v, err = readBinary(bson.D{{Key: "base64", Value: d[0].Value}, {Key: "subType", Value: d[1].Value}})
 		return v, true, err
 	case len(d) != 1 || wrappers[d[0].Key] == nil:
 		return nil, false, nil
@@ -134,7 +134,7 @@ func unwrap(d bson.D, start time.Time) (v any, is bool, err error) {
 	return v, true, err
 }
 
-func ago(v any, start time.Time) (any, error) {
+func readAgo(v any, start time.Time) (any, error) {
 	s, ok := v.(string)
 	if !ok {
 		return nil, errors.New("must be a duration such as 30d")
@@ -146,13 +146,13 @@ func ago(v any, start time.Time) (any, error) {
 	return bson.NewDateTimeFromTime(start.Add(-d)), nil
 }
 
-func date(v any, _ time.Time) (any, error) {
+func readDate(v any, _ time.Time) (any, error) {
 	switch v := v.(type) {
 	case int64:
 		return bson.DateTime(v), nil
 	case bson.D:
 		if len(v) == 1 && v[0].Key == "$numberLong" {
-			ms, err := integer(v[0].Value, 64)
+			ms, err := readInteger(v[0].Value, 64)
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +169,7 @@ func date(v any, _ time.Time) (any, error) {
 	return nil, errors.New("must be a date such as 2026-12-01T09:00:00Z")
 }
 
-func objectID(v any) (any, error) {
+func readObjectID(v any) (any, error) {
 	s, _ := v.(string)
 	id, err := bson.ObjectIDFromHex(s)
 	if err != nil {
@@ -178,7 +178,7 @@ func objectID(v any) (any, error) {
 	return id, nil
 }
 
-func uuid(v any) (any, error) {
+func readUUID(v any) (any, error) {
 	s, _ := v.(string)
 	raw, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
 	if err != nil || len(raw) != 16 {
@@ -187,7 +187,7 @@ func uuid(v any) (any, error) {
 	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: raw}, nil
 }
 
-func binary(v any) (any, error) {
+func readBinary(v any) (any, error) {
 	wrong := errors.New(`must be { base64: "…", subType: "00" }`)
 	d, ok := v.(bson.D)
 	if !ok || len(d) != 2 {
@@ -219,7 +219,7 @@ func binary(v any) (any, error) {
 	return bson.Binary{Subtype: byte(subtype), Data: raw}, nil
 }
 
-func integer(v any, size int) (any, error) {
+func readInteger(v any, size int) (any, error) {
 	n, ok := v.(int64)
 	if s, text := v.(string); text {
 		parsed, err := strconv.ParseInt(s, 10, 64)
@@ -234,7 +234,7 @@ func integer(v any, size int) (any, error) {
 	return n, nil
 }
 
-func double(v any) (any, error) {
+func readDouble(v any) (any, error) {
 	switch v := v.(type) {
 	case float64:
 		return v, nil
@@ -254,7 +254,7 @@ func double(v any) (any, error) {
 	return nil, errors.New("must be a number")
 }
 
-func decimal(v any) (any, error) {
+func readDecimal(v any) (any, error) {
 	s, _ := v.(string)
 	if n, ok := v.(int64); ok {
 		s = strconv.FormatInt(n, 10)
@@ -266,7 +266,7 @@ func decimal(v any) (any, error) {
 	return d, nil
 }
 
-func regex(v any) (any, error) {
+func readRegex(v any) (any, error) {
 	wrong := errors.New(`must be { pattern: "…", options: "" }`)
 	d, ok := v.(bson.D)
 	if !ok {
@@ -290,7 +290,7 @@ func regex(v any) (any, error) {
 	return re, nil
 }
 
-func timestamp(v any) (any, error) {
+func readTimestamp(v any) (any, error) {
 	wrong := errors.New("must be { t: 1, i: 1 }")
 	d, ok := v.(bson.D)
 	if !ok {

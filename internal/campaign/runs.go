@@ -34,8 +34,10 @@ func (s *Store) InsertRun(ctx context.Context, r *Run) error {
 		return nil
 	case gerr == nil:
 		return fmt.Errorf("run %s: %w", r.ID, ErrRunExists)
-	case errors.Is(gerr, ErrNotFound):
+	case errors.Is(gerr, ErrNotFound) && r.Key != "":
 		return fmt.Errorf("run %s: %w: %w", r.ID, ErrKeyInUse, err)
+	case errors.Is(gerr, ErrNotFound):
+		return fmt.Errorf("run %s: insert: %w", r.ID, err)
 	}
 	return gerr
 }
