@@ -50,7 +50,7 @@ type cli struct {
 	JSON   bool   `name:"json" help:"Print JSON, in the shapes of docs/json.md."`
 	Config string `name:"config" env:"POSTBIT_CONFIG" placeholder:"FILE" help:"Settings file; postbit.yaml if it is there."`
 
-	//TODO 	Demo      demoCmd      `cmd:"" help:"Everything in one process: synthetic users, a real run, opens."`
+	Demo      demoCmd      `cmd:"" help:"Everything in one process: synthetic users, a real run, opens."`
 	Serve     serveCmd     `cmd:"" help:"Run the scheduler, the worker and the web side."`
 	Templates templatesCmd `cmd:"" help:"Messages and the bits that they own."`
 	Campaigns campaignsCmd `cmd:"" help:"What is sent to whom, and when."`
@@ -113,12 +113,24 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		return exitUsage
 	}
 	a := &app{in: in, out: out, err: errw, json: c.JSON, clk: clock.New()}
-	if a.cfg, err = config.Load(flags.Values(), os.LookupEnv, c.Config); err != nil {
+	if a.cfg, err = settingsFor(kctx, flags, c.Config); err != nil {
 		return a.fail(err)
 	}
 	a.log = newLog(errw, a.cfg)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	return a.fail(kctx.Run(a))
+}
+
+// settingsFor reads the settings, but not for commands that run on parts of their own whatever the settings say: a fault in
+// them must not stand in the way of a demo.
+func settingsFor(kctx *kong.Context, flags *config.Flags, file string) (*config.Config, error) {
+	switch name, _, _ := strings.Cut(kctx.Command(), " "); name {
+	case "demo", "minimongo", "version":
+		c := config.Default()
+		c.LogLevel = slog.LevelWarn
+		return c, nil
+	}
+	return config.Load(flags.Values(), os.LookupEnv, file)
 }
 
 // showsSettings says whether help is to list the settings, too: they are flags of every command, but only serve has a use

@@ -90,7 +90,7 @@ func (c serveCmd) Run(ctx context.Context, a *app) error {
 	if g.stack != nil && !g.stack.Owner {
 		return errors.Join(fmt.Errorf("another `postbit serve` (pid %d) runs in %s; stop it, or choose another --data-dir", g.stack.PID, a.cfg.DataDir), g.Close())
 	}
-	s, err := g.newServer(ctx, r, c.Grace)
+	s, err := g.newServer(ctx, r, c.Grace, listeners{})
 	if err != nil {
 		return errors.Join(err, g.Close())
 	}
@@ -108,19 +108,21 @@ type server struct {
 	spool  *track.Spool
 	ops    *operations
 	hits   *worker.HitsHandler
-	public net.Listener
-	admin  net.Listener
+	listeners
 }
 
+// listeners may be open already; those of the settings are opened otherwise.
+type listeners struct{ public, admin net.Listener }
+
 // newServer opens what a process of these roles listens on and writes to. run closes it.
-func (g *graph) newServer(ctx context.Context, r roles, grace time.Duration) (_ *server, err error) {
+func (g *graph) newServer(ctx context.Context, r roles, grace time.Duration, open listeners) (_ *server, err error) {
 	if err := g.queue.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("Redis does not answer (POSTBIT_REDIS_URI): %w", err)
 	}
 	if err := g.ensureIndexes(ctx); err != nil {
 		return nil, err
 	}
-	s := &server{graph: g, roles: r, grace: grace}
+	s := &server{graph: g, roles: r, grace: grace, listeners: open}
 	s.worker = g.newWorker(grace)
 	s.sched = g.newScheduler(s.settle)
 	if s.hits, err = g.newHits(); err != nil {
@@ -137,12 +139,14 @@ func (g *graph) newServer(ctx context.Context, r roles, grace time.Duration) (_ 
 		if s.spool, err = g.openSpool(); err != nil {
 			return nil, err
 		}
-		if s.public, err = listen(ctx, g.cfg.Listen, "POSTBIT_LISTEN"); err != nil {
-			return nil, err
+		if s.public == nil {
+			if s.public, err = listen(ctx, g.cfg.Listen, "POSTBIT_LISTEN"); err != nil {
+				return nil, err
+			}
 		}
 		adminAddr = g.cfg.AdminListen
 	}
-	if adminAddr != "" {
+	if s.admin == nil && adminAddr != "" {
 		if s.admin, err = listen(ctx, adminAddr, "POSTBIT_ADMIN_LISTEN"); err != nil {
 			return nil, err
 		}

@@ -186,3 +186,21 @@ func (c *Config) Scrub(text string) string {
 	}
 	return text
 }
+
+// Default gives the settings of a process that looks neither at the environment nor at a file.
+func Default() *Config {
+	c := &Config{origin: map[string]string{}, Embedded: true}
+	for i := range Settings {
+		if s := &Settings[i]; s.Default != "" {
+			if err := s.set(c, s.Default); err != nil {
+				panic(fmt.Sprintf("config: the default of %s: %v", s.Key, err))
+			}
+		}
+	}
+	return c
+}
+
+// SuppressStates rules out users with one of the values in a field, as users.suppressed_when does.
+func (c *Config) SuppressStates(field string, values ...any) {
+	c.Users.SuppressedWhen = map[string][]any{field: values}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"postbit/internal/campaign"
+)
+
+// follow shows a run until it ends. When everybody who is left waits for a time, it moves the clock there.
+func (d *demoRun) follow(ctx context.Context, run *campaign.Run) (_ *campaign.Run, waited int64, err error) {
+	bar := newProgress(d.err, "users")
+	for {
+		p, err := d.batches.Progress(ctx, run)
+		if err != nil {
+			return nil, 0, err
+		}
+		bar.show(int(p.Counts.Checked-p.Counts.Deferred), d.Users)
+		if run, err = d.campaigns.Run(ctx, run.ID); err != nil {
+			return nil, 0, err
+		}
+		if run.Paused != "" {
+			return nil, 0, fmt.Errorf("demo: the run was paused: %s", run.Paused)
+		}
+		if run.State.Finished() {
+			bar.end()
+			return run, waited, nil
+		}
+		if d.allWait(p) {
+			waited = max(waited, p.Counts.Deferred)
+			if err := d.moveOn(ctx, p, bar); err != nil {
+				return nil, 0, err
+			}
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// allWait holds when nothing happens until a later time: everybody who is left is deferred, and no batch is in work.
+func (d *demoRun) allWait(p campaign.Progress) bool {
+	return p.Ended && p.Unvisited == 0 && p.Unsettled == 0 && p.Open > 0 && p.NextDue.After(d.clk.Now()) && d.server.worker.Stats().Working.Load() == 0
+}
+
+func (d *demoRun) moveOn(ctx context.Context, p campaign.Progress, bar *progress) error {
+	d.readers.Settle() // what machines look at counts by the clock of the mail
+	now := d.clk.Now()
+	d.clk.Advance(p.NextDue.Sub(now))
+	bar.line("%s users wait, most of them for 09:00 where they live: the demo's clock moves on from %s to %s UTC",
+		count(p.Counts.Deferred), now.Format("15:04"), p.NextDue.UTC().Format("Mon 15:04"))
+	return d.server.sched.Feed(ctx)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// progress is a bar on a terminal and now and then a line elsewhere.
+type progress struct {
+	w    io.Writer
+	what string
+	bar  *progressbar.ProgressBar
+	said time.Time
+	last int
+}
+
+func newProgress(w io.Writer, what string) *progress {
+	p := &progress{w: w, what: what, said: time.Now()}
+	if isTerminal(w) {
+		p.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
+			progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+	return p
+}
+
+// show may be called from several goroutines only where there is no terminal to draw on; see Readers.Read.
+func (p *progress) show(done, of int) {
+	if p.bar != nil {
+		p.bar.ChangeMax(of)
+		_ = p.bar.Set(done)
+		return
+	}
+	if done != p.last && time.Since(p.said) >= time.Second {
+		fmt.Fprintf(p.w, "%s of %s %s\n", count(int64(done)), count(int64(of)), p.what)
+		p.said, p.last = time.Now(), done
+	}
+}
+
+func (p *progress) line(format string, args ...any) {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}
+
+func (r *demoJSON) print(w io.Writer) error {
+	if err := printCounts(w, r.Counts); err != nil {
+		return err
+	}
+	t := table{header: []string{"OPENS", ""}}
+	for _, l := range []struct {
+		name string
+		n    int64
+	}{{"hits", r.Opens.Hits}, {"  human", r.Opens.Human}, {"  proxy", r.Opens.Proxy}, {"  prefetch", r.Opens.Prefetch}, {"  machine", r.Opens.Machine}, {"opened by (unique)", r.Opens.Unique}} {
+		t.add(l.name, count(l.n))
+	}
+	speed := table{header: []string{"RATES", ""}}
+	speed.add("deferred by time_of_day or a 4xx, decided later", count(r.Waited))
+	speed.add("mails per second", count(int64(r.MailsPerSecond)))
+	speed.add("pixel hits per second", count(int64(r.HitsPerSecond)))
+	speed.add("peak memory, MB", count(int64(r.PeakRSSMB)))
+	for _, t := range []table{t, speed} {
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		if err := t.print(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func perSecond(n int64, took time.Duration) float64 {
+	return round(float64(n) / max(took.Seconds(), 0.001))
+}
+
+func round(f float64) float64 { return math.Round(10*f) / 10 }
+
+// peakRSS is the most memory this process has had resident, in bytes.
+func peakRSS() int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); errors.Is(err, nil) {
+		if runtime.GOOS == "darwin" {
+			return u.Maxrss
+		}
+		return u.Maxrss * 1024
+	}
+	return 0
+}
