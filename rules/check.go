@@ -63,7 +63,7 @@ func inactive(r *Recipient, m *Message, now time.Time) bool {
 		return false
 	}
 	since := r.lastSign()
-	return !since.IsZero() && now.Sub(since) > m.InactiveAfter
+	return !since.IsZero() && since.Before(now.Add(-m.InactiveAfter))
 }
 
 func tooSoon(r *Recipient, m *Message, now time.Time) bool {
@@ -71,7 +71,7 @@ func tooSoon(r *Recipient, m *Message, now time.Time) bool {
 		return false
 	}
 	last := r.lastMail()
-	return !last.IsZero() && now.Sub(last) < m.MinGap
+	return !last.IsZero() && last.After(now.Add(-m.MinGap))
 }
 
 func (r *Recipient) opened() bool { return !r.OpenFirstAt.IsZero() || !r.OpenLastAt.IsZero() }

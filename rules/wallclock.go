@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"maps"
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,20 +36,75 @@ func readWallClock(now time.Time, loc *time.Location) wallClock {
 	if loc == nil || loc == time.UTC {
 		return wallClock{loc: time.UTC, furthest: unix, changes: math.MaxInt64}
 	}
-	t := now.In(loc)
+	p := periodAt(unix, loc)
+	return wallClock{loc: loc, furthest: max(unix+p.offset, p.peak), offset: p.offset, changes: p.until}
+}
+
+// period is the time between two changes of a zone's offset.
+type period struct {
+	since, until int64 // Unix times, half-open
+	offset       int64
+	peak         int64 // highest reading shown in the day before it
+}
+
+// periods remembers them by zone and by a stretch of time: looking one up in zone data costs as much as a whole Check may.
+// Zone data is constant, so this is no state that anybody could notice. The map is replaced, never changed.
+var periods atomic.Pointer[map[stretch]period]
+
+type stretch struct {
+	loc *time.Location
+	at  int64 // Unix time >> stretchBits
+}
+
+const (
+	stretchBits = 20 // 12 days
+	maxPeriods  = 4096
+)
+
+func periodAt(unix int64, loc *time.Location) period {
+	known := periods.Load()
+	if known != nil {
+		if p, ok := (*known)[stretch{loc, unix >> stretchBits}]; ok && p.since <= unix && unix < p.until {
+			return p
+		}
+	}
+	return lookUpPeriod(unix, loc, known)
+}
+
+func lookUpPeriod(unix int64, loc *time.Location, known *map[stretch]period) period {
+	t := time.Unix(unix, 0).In(loc)
 	_, offset := t.Zone()
 	since, until := t.ZoneBounds()
-	c := wallClock{loc: loc, furthest: unix + int64(offset), offset: int64(offset), changes: math.MaxInt64}
+	p := period{since: math.MinInt64, until: math.MaxInt64, offset: int64(offset), peak: math.MinInt64}
 	if !until.IsZero() {
-		c.changes = until.Unix()
+		p.until = until.Unix()
 	}
-	for !since.IsZero() && unix-since.Unix() < maxSetBack {
-		before := since.Add(-time.Second) // the last second before the change
+	if !since.IsZero() {
+		p.since = since.Unix()
+	}
+	for !since.IsZero() && p.since-since.Unix() < maxSetBack {
+		before := since.Add(-time.Second) // the last second before a change
 		_, offset := before.Zone()
-		c.furthest = max(c.furthest, before.Unix()+int64(offset))
+		p.peak = max(p.peak, before.Unix()+int64(offset))
 		since, _ = before.ZoneBounds()
 	}
-	return c
+	remember(stretch{loc, unix >> stretchBits}, p, known)
+	return p
+}
+
+func remember(at stretch, p period, known *map[stretch]period) {
+	var more map[stretch]period
+	switch {
+	case known == nil || len(*known) >= maxPeriods:
+		more = make(map[stretch]period)
+	default:
+		if _, ok := (*known)[at]; ok {
+			return // the offset changes within the stretch; whoever came first stays
+		}
+		more = maps.Clone(*known)
+	}
+	more[at] = p
+	periods.CompareAndSwap(known, &more) // who loses comes again
 }
 
 // firstInstant is the first instant at which the wall clock of loc (nil: UTC) shows the reading or more. For a reading in
@@ -56,15 +113,11 @@ func firstInstant(reading int64, loc *time.Location) time.Time {
 	if loc == nil || loc == time.UTC {
 		return time.Unix(reading, 0).UTC()
 	}
-	from := reading - maxOffset // certainly earlier
-	for {
-		t := time.Unix(from, 0).In(loc)
-		_, offset := t.Zone()
-		_, end := t.ZoneBounds()
-		at := max(from, reading-int64(offset))
-		if end.IsZero() || at < end.Unix() {
+	for from := reading - maxOffset; ; { // certainly earlier
+		p := periodAt(from, loc)
+		if at := max(from, reading-p.offset); at < p.until {
 			return time.Unix(at, 0).UTC()
 		}
-		from = end.Unix()
+		from = p.until
 	}
 }
