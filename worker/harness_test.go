@@ -73,6 +73,7 @@ func houseOn(t testing.TB, db *mongo.Database) *house {
 	h.check(h.batches.EnsureIndexes(h.ctx, testStart))
 	h.check(h.runs.EnsureIndexes(h.ctx))
 	h.counts = analytics.NewWriter(db, clk, h.log)
+	h.check(h.counts.EnsureIndexes(h.ctx))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

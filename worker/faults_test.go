@@ -1,0 +1,328 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"postbit/internal/campaign"
+	"postbit/internal/mail"
+	"postbit/internal/minimongo"
+	"postbit/internal/minimongo/mongotest"
+	"postbit/internal/queue"
+	"postbit/templates"
+)
+
+// aDispatch has every kind of command that a dispatch issues: several waves, a 4xx, a bounce, a mail without a reply, a refusal, skips, and
+// a second run that gives a claim back.
+func aDispatch(h *house) (r *campaign.Run, users int) {
+	h.seed(40, func(i int, doc bson.M) {
+		if i == 5 {
+			doc["postbit"] = bson.M{"status": "unsubscribed"}
+		}
+	})
+	h.smtp.answer = func(user, nth int) mail.Reply {
+		switch user {
+		case 7:
+			return reply(mail.Retry, 451, "", "greylisted")
+		case 8:
+			return reply(mail.Bounced, 550, "5.1.1", "no such user")
+		case 9:
+			return mail.Reply{Class: mail.Unconfirmed, Code: -1, Text: "EOF"}
+		case 11:
+			return reply(mail.Policy, 550, "5.7.1", "restricted")
+		case 12:
+			if nth == 1 {
+				return mail.Reply{Class: mail.Cut, Text: "connection reset"}
+			}
+		}
+		return mail.Reply{}
+	}
+	return h.run("winback", 40), 40
+}
+
+// finish takes the run through its passes until nobody is left, over everything that time brings (takeovers, backoffs, the expiry), by
+// callers who try again, as the queue, the feeder and the reconciler do.
+func finish(h *house, w *Worker, r *campaign.Run) {
+	h.t.Helper()
+	again := func(f func() error) {
+		h.t.Helper()
+		for try := 1; ; try++ {
+			err := f()
+			if err == nil {
+				return
+			}
+			if try == 5 {
+				h.t.Fatal(err)
+			}
+		}
+	}
+	for _, d := range []time.Duration{0, time.Minute, 5 * time.Minute, 24 * time.Hour, time.Minute} {
+		h.clk.Advance(d)
+		for {
+			due, err := h.batches.Due(h.ctx, r, h.clk.Now(), 9)
+			h.check(err)
+			if len(due) == 0 {
+				break
+			}
+			for _, d := range due {
+				again(func() error { return w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: d.N, Pass: d.Pass}) })
+			}
+		}
+		unsettled, err := h.batches.Unsettled(h.ctx, r)
+		h.check(err)
+		for _, n := range unsettled {
+			again(func() error { return w.Settle(h.ctx, r, n) })
+		}
+	}
+}
+
+func expect(h *house, r *campaign.Run, n int) {
+	h.t.Helper()
+	h.invariants(r, n)
+	want := map[string][]int{"skipped/suppressed": {5}, "failed/temporary": {7}, "failed/bounced": {8}, "unconfirmed": {9}, "failed/policy": {11}}
+	got := h.outcomes(r)
+	if len(got["sent"]) != 35 {
+		h.t.Errorf("%d sent", len(got["sent"]))
+	}
+	delete(got, "sent")
+	if d := cmp.Diff(want, got); d != "" {
+		h.t.Error(d)
+	}
+}
+
+// ofDispatch leaves out what tests, feeder and reconciler ask.
+func ofDispatch(_ string, cmd bson.Raw) bool {
+	elems, _ := cmd.Elements()
+	name := elems[0].Key()
+	if name == "find" {
+		filter, _ := cmd.Lookup("filter").DocumentOK()
+		if coll := elems[0].Value().StringValue(); coll == campaign.BatchCollection(testStart) {
+			_, err := filter.LookupErr("_id")
+			return err == nil
+		}
+		return true
+	}
+	return name == "update" || name == "findAndModify" || name == "insert"
+}
+
+// commands counts, by name, what a dispatch says to the server in f.
+func commands(t *testing.T, f func(h *house, w *Worker, r *campaign.Run)) map[string]int {
+	srv, db := mongotest.Server(t)
+	h := houseOn(t, db)
+	var mu sync.Mutex
+	total := map[string]int{}
+	r, _ := aDispatch(h)
+	remove := srv.Inject(minimongo.Fault{Nth: 1 << 30, Where: func(db string, cmd bson.Raw) bool {
+		if ofDispatch(db, cmd) {
+			elems, _ := cmd.Elements()
+			mu.Lock()
+			total[elems[0].Key()]++
+			mu.Unlock()
+		}
+		return true
+	}})
+	f(h, h.idleWorker(), r)
+	remove()
+	t.Logf("%v", total)
+	return total
+}
+
+// Every command of a dispatch fails in every way: not applied, applied without an answer, applied later than the client believes.
+// A database outage is not a loss of ownership, so the result is the same as without it.
+func TestEveryCommandFailsInEveryWay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for many reconnections")
+	}
+	for command, times := range commands(t, func(h *house, w *Worker, r *campaign.Run) { finish(h, w, r) }) {
+		for nth := 1; nth <= times; nth++ {
+			for way, f := range map[string]minimongo.Fault{
+				"lost":         {Before: minimongo.Action{Drop: true}},
+				"reply lost":   {After: minimongo.Action{Drop: true}},
+				"applied late": {Before: minimongo.Action{Hangup: true}},
+			} {
+				t.Run(fmt.Sprintf("%s %d %s", command, nth, way), func(t *testing.T) {
+					t.Parallel()
+					srv, db := mongotest.Server(t)
+					h := houseOn(t, db)
+					r, n := aDispatch(h)
+					w := h.idleWorker()
+					f.Command, f.Nth, f.Where = command, nth, ofDispatch
+					if f.Before.Hangup {
+						late := make(chan struct{})
+						f.Before.Wait = late
+						once := sync.OnceFunc(func() { close(late) })
+						defer once()
+						// The late one comes when two more commands of its kind have been answered.
+						srv.Inject(minimongo.Fault{Command: command, Nth: nth + 3, Where: ofDispatch, Reached: once})
+					}
+					srv.Inject(f)
+					finish(h, w, r)
+					expect(h, r, n)
+				})
+			}
+		}
+	}
+}
+
+// A worker is killed at every command it issues, and another one goes on: at most one wave is unconfirmed, nobody has two copies, and
+// who is unconfirmed is listed.
+func TestKilledAtEveryCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for many reconnections")
+	}
+	n := 0
+	for _, times := range commands(t, func(h *house, w *Worker, r *campaign.Run) {
+		h.smtp.answer = nil
+		h.check(w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}))
+	}) {
+		n += times
+	}
+	for nth := 1; nth <= n; nth++ {
+		for _, applied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d applied %t", nth, applied), func(t *testing.T) {
+				t.Parallel()
+				srv, db := mongotest.Server(t)
+				h := houseOn(t, db)
+				r, n := aDispatch(h)
+				h.smtp.answer = nil
+				dead, kill := context.WithCancel(h.ctx)
+				hold := make(chan struct{})
+				f := minimongo.Fault{Nth: nth, Where: ofDispatch, Reached: kill, Before: minimongo.Action{Wait: hold, Drop: true}}
+				if applied {
+					f.Before, f.After = minimongo.Action{}, minimongo.Action{Wait: hold, Drop: true}
+				}
+				remove := srv.Inject(f)
+				// Its grace is over at once: nothing can be said to the database any more.
+				doomed := h.idleWorker(func(c *Config) { c.Grace = time.Nanosecond })
+				doomed.HandleBatch(dead, queue.BatchTask{Run: r.ID, N: 1, Pass: 1})
+				remove()
+				close(hold)
+				finish(h, h.idleWorker(), r)
+				h.invariants(r, n)
+				got := h.outcomes(r)
+				if u := len(got["unconfirmed"]); u > campaign.MaxWaveUsers || u+len(got["sent"]) != 39 {
+					t.Errorf("%v", got)
+				}
+			})
+		}
+	}
+}
+
+// A worker that was given up for dead is not: it hangs in the middle of a mail while another one takes the batch over and finishes it.
+func TestAZombieEndsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(40)
+	r := h.run("winback", 40)
+	hangs, goOn := make(chan struct{}), make(chan struct{})
+	zombieSMTP := h.smtp
+	zombieSMTP.begin = func(user int) {
+		if user == 3 {
+			close(hangs)
+			<-goOn
+		}
+	}
+	var zombie sync.WaitGroup
+	w := h.idleWorker(oneConnection)
+	zombie.Go(func() { h.check(w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1})) })
+	<-hangs
+	h.clk.Advance(time.Minute)
+	second := newFakeSMTP()
+	h.handle(h.idleWorker(func(c *Config) { c.Transport = second }), r)
+	got := h.outcomes(r)
+	if len(got["unconfirmed"]) != 32 || len(got["sent"]) != 8 {
+		t.Errorf("%v", got)
+	}
+	close(goOn)
+	zombie.Wait()
+	if d := cmp.Diff(got, h.outcomes(r)); d != "" {
+		t.Errorf("the zombie changed the log: %s", d)
+	}
+	for i := range 40 {
+		if n := zombieSMTP.copies(i) + second.copies(i); n > 1 || i >= 32 && n != 1 {
+			t.Errorf("user %d has %d copies", i, n)
+		}
+	}
+}
+
+// S11e
+func TestStoppedBetweenClaimAndSend(t *testing.T) {
+	t.Parallel()
+	srv, db := mongotest.Server(t)
+	h := houseOn(t, db)
+	h.seed(5)
+	first := h.run("first", 5)
+	var mu sync.Mutex
+	passed := time.Duration(0)
+	mono := func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Add(passed) }
+
+	claimed, goOn := make(chan struct{}), make(chan struct{})
+	srv.Inject(minimongo.Fault{Command: "update", Reached: func() { close(claimed) }, After: minimongo.Action{Wait: goOn},
+		Where: func(_ string, cmd bson.Raw) bool { return cmd.Lookup("update").StringValue() == "users" }})
+	stopped := newFakeSMTP()
+	w := h.idleWorker(func(c *Config) { c.Transport = stopped; c.Batches = h.batches.WithMonotonic(mono) })
+	var running sync.WaitGroup
+	running.Go(func() { h.check(w.HandleBatch(h.ctx, queue.BatchTask{Run: first.ID, N: 1, Pass: 1})) })
+	<-claimed
+	h.clk.Advance(time.Minute)
+	mu.Lock()
+	passed = time.Minute
+	mu.Unlock()
+
+	steerTo(campaign.RunSuperseding)(h, first)
+	other := h.idleWorker()
+	h.handle(other, first)
+	if got := h.outcomes(first); len(got["unconfirmed"]) != 5 {
+		t.Errorf("the run that was ended: %v", got)
+	}
+	always := template(testBit)
+	always.Repeat = 2
+	next := h.run("next", 5, func(r *campaign.Run) { r.Template = templates.Snapshot(always) })
+	h.handle(other, next)
+	if got := h.outcomes(next); len(got["sent"]) != 5 {
+		t.Errorf("the next run: %v", got)
+	}
+	close(goOn)
+	running.Wait()
+	if n := stopped.total.Load(); n != 0 {
+		t.Errorf("the stopped worker sent %d mails", n)
+	}
+}
+
+// A rival run of the same template, and runs of others, at the same users at the same time: one copy of each template.
+func TestRivals(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(64)
+	var both sync.WaitGroup
+	smtps := make([]*fakeSMTP, 4)
+	runs := make([]*campaign.Run, 4)
+	for k := range 4 {
+		smtps[k] = newFakeSMTP()
+		runs[k] = h.run(fmt.Sprintf("run%d", k), 64, func(r *campaign.Run) { r.Template = templates.Snapshot(template(testBit + k/2)) })
+	}
+	for k := range 4 {
+		w := h.worker(func(c *Config) { c.Transport = smtps[k] })
+		both.Go(func() { h.handle(w, runs[k]) })
+	}
+	both.Wait()
+	for i := range 64 {
+		for k := 0; k < 4; k += 2 {
+			if n := smtps[k].copies(i) + smtps[k+1].copies(i); n > 1 {
+				t.Errorf("user %d has %d copies of template %d", i, n, k/2)
+			}
+		}
+	}
+	for k, r := range runs {
+		c := h.progress(r).Counts
+		if c.Checked != 64 || c.Sent+c.Unconfirmed+c.Skipped["already_sent"] != 64 {
+			t.Errorf("run %d: %+v", k, c)
+		}
+	}
+}
