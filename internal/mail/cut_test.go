@@ -3,6 +3,7 @@ package mail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 )
@@ -144,13 +145,16 @@ func (f *faulty) Read(p []byte) (int, error) {
 // mail, we must not think it can be sent again; whenever we can't know, it is unconfirmed; and where the last byte of the message never left, we know.
 func TestEveryByte(t *testing.T) {
 	server, ca := certificate(t)
-	for name, query := range map[string]string{"plain": "?tls=none", "STARTTLS": "?tls=required&ca=" + ca} {
+	for name, url := range map[string]string{"plain": "smtp://%s?tls=none", "STARTTLS": "smtp://%s?tls=required&ca=" + ca, "smtps": "smtps://%s?ca=" + ca} {
 		t.Run(name, func(t *testing.T) {
 			s := startSink(t, func(s *sink) { s.TLSConfig = server })
+			if name == "smtps" {
+				s.addr = startTLSFront(t, s, server)
+			}
 			wrote, read := 0, 0
 			greeted := [2]int{} // bytes written and read until the connection stood
 			try := func(writes, reads int) (r Reply, connected bool, before int) {
-				tr := open(t, "smtp://"+s.addr+query)
+				tr := open(t, fmt.Sprintf(url, s.addr))
 				tr.netDial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					c, err := new(net.Dialer).DialContext(ctx, network, addr)
 					wrote, read = 0, 0

@@ -52,11 +52,12 @@ func (p *pool) handshake(ctx context.Context, startTLS bool) (c *conn, err error
 		}
 	}()
 	w := &wire{Conn: raw}
+	if p.s.implicitTLS {
+		w.Conn = tls.Client(raw, p.s.tls)
+	}
 	step = "greeting"
 	var client *smtp.Client
 	switch {
-	case p.s.implicitTLS:
-		client = smtp.NewClient(tls.Client(w, p.s.tls))
 	case startTLS:
 		step = "STARTTLS"
 		raw.SetDeadline(p.deadline())
@@ -76,7 +77,7 @@ func (p *pool) handshake(ctx context.Context, startTLS bool) (c *conn, err error
 			return fail(err)
 		}
 	}
-	c = &conn{pool: p, client: client, wire: w}
+	c = &conn{pool: p, client: client, wire: w, direct: !startTLS}
 	c.utf8, _ = client.Extension("SMTPUTF8")
 	c.maxSize, _ = client.MaxMessageSize()
 	return c, nil

@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,8 @@ type conn struct {
 	client  *smtp.Client
 	wire    *wire
 	utf8    bool
-	maxSize int // octets; 0: the server doesn't say
+	direct  bool // wire is above TLS, or there is none
+	maxSize int  // octets; 0: the server doesn't say
 
 	sent     int  // mails begun
 	broken   bool // nothing more can be sent over it
@@ -55,6 +57,8 @@ func (c *conn) send(ctx context.Context, from, to string, utf8 bool, msg []byte)
 		return Reply{Class: Failed, Text: "the server does not offer SMTPUTF8, which this address needs"}
 	case c.maxSize > 0 && len(msg) > c.maxSize:
 		return Reply{Class: Failed, Code: 552, Enhanced: "5.3.4", Text: fmt.Sprintf("the message has %d octets, the server takes %d", len(msg), c.maxSize)}
+	case bytes.Count(msg, []byte("\r")) != bytes.Count(msg, []byte("\r\n")):
+		return Reply{Class: Failed, Code: 554, Enhanced: "5.6.0", Text: "the message has a CR alone, which some servers take for a line end"}
 	}
 	c.sent++
 	if err := c.client.Mail(from, &smtp.MailOptions{UTF8: utf8}); err != nil {
@@ -68,7 +72,7 @@ func (c *conn) send(ctx context.Context, from, to string, utf8 bool, msg []byte)
 		return c.refused(atData, err)
 	}
 	c.wire.writeBy(c.pool.s.dataTimeout)
-	if _, err := data.Write(msg); err != nil {
+	if err := c.message(data, msg); err != nil {
 		// data must not be closed now: that would put the end of the message behind a part of it.
 		return c.refused(atData, err)
 	}
@@ -78,6 +82,21 @@ func (c *conn) send(ctx context.Context, from, to string, utf8 bool, msg []byte)
 		return classify(atEnd, 250, "", resp.StatusText)
 	}
 	return c.refused(atEnd, err)
+}
+
+// message writes all but the end. Closing data then writes CRLF.CRLF, or the part of it that is missing.
+//
+// The client's own way takes each byte through several calls (25 µs for a mail of 6 kB, as much as all the rest of a dialogue without its system calls), and
+// takes two or three writes. Where we can reach the bytes behind it, the message goes out with its end in one.
+func (c *conn) message(data *smtp.DataCommand, msg []byte) error {
+	if c.direct {
+		if b, ok := transparent(msg); ok {
+			c.wire.queue(b)
+			return nil
+		}
+	}
+	_, err := data.Write(msg)
+	return err
 }
 
 // refused turns an error of the dialogue into a reply and leaves the connection ready for the next mail, or broken.

@@ -50,6 +50,34 @@ func TestEncodedMailArrivesUnchanged(t *testing.T) {
 	}
 }
 
+// A line break that isn't CRLF must not be able to end the message for a server that takes it for one.
+func TestMessagesThatAreNotQuiteMail(t *testing.T) {
+	for name, tc := range map[string]struct{ msg, want string }{
+		"dots":              {".\r\n..\r\n.a\r\n\r\n.\r\n", ".\r\n..\r\n.a\r\n\r\n.\r\n"},
+		"no last line end":  {"a\r\nb", "a\r\nb\r\n"},
+		"empty":             {"", "\r\n"},
+		"one line end":      {"\r\n", "\r\n"},
+		"LF alone":          {"a\n.\nMAIL FROM:<x@example.com>\n", "a\r\n.\r\nMAIL FROM:<x@example.com>\r\n"},
+		"LF before a dot":   {"a\n.\r\nb\r\n", "a\r\n.\r\nb\r\n"},
+		"ends in a lone LF": {"a\r\nb\n", "a\r\nb\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSink(t, nil)
+			c := connect(t, open(t, "smtp://"+s.addr))
+			defer c.Release()
+			for range 2 {
+				if r := c.Send(t.Context(), "a@example.com", "b@example.com", false, []byte(tc.msg)); r.Class != Accepted {
+					t.Errorf("%+v", r)
+				}
+			}
+			got := s.received()
+			if len(got) != 2 || string(got[0].data) != tc.want || string(got[1].data) != tc.want {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 // S6: what comes after a refused recipient, over the same connection, arrives.
 func TestNextMailAfterARefusal(t *testing.T) {
 	for _, tc := range []struct {
@@ -120,6 +148,9 @@ func TestNotSent(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if r := c.Send(t.Context(), "a@example.com", "b@example.com", false, make([]byte, 1001)); r.Class != Failed || r.Enhanced != "5.3.4" {
+		t.Errorf("%+v", r)
+	}
+	if r := c.Send(t.Context(), "a@example.com", "b@example.com", false, []byte("a\r.\rb\r\n")); r.Class != Failed || r.Enhanced != "5.6.0" {
 		t.Errorf("%+v", r)
 	}
 	if r := send(t, c, "a@example.com\r\nRCPT TO:<evil@example.com>"); r.Class == Accepted {
