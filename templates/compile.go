@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	htmltemplate "html/template"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -26,10 +27,12 @@ const (
 // Compiled is a template that is ready to be rendered. It is safe for concurrent use.
 type Compiled struct {
 	template  *Template
-	html      *htmltemplate.Template
-	text      *texttemplate.Template // nil: made from the HTML
-	subject   *texttemplate.Template
-	preheader *texttemplate.Template // nil: none
+	html      part
+	text      part        // zero: made from the HTML
+	textTree  *parse.Tree // of the HTML without escapers
+	textMaker *routine    // nil: the text is made from every rendered HTML
+	subject   part
+	preheader part // zero: none
 	autoPixel bool
 	used      map[string]bool
 	user      *need
@@ -55,6 +58,10 @@ func (t *Template) Compile() (*Compiled, error) {
 		c.slots = append(c.slots, sl)
 	}
 	slices.SortFunc(c.slots, func(a, b *slot) int { return strings.Compare(a.text, b.text) })
+	places := map[string]int{}
+	for i, sl := range c.slots {
+		places[sl.valueAt], places[sl.text] = i, i
+	}
 	c.fields = c.user.paths()
 	for _, p := range t.Parts {
 		if files[p.File] {
@@ -62,13 +69,53 @@ func (t *Template) Compile() (*Compiled, error) {
 		}
 	}
 	c.states.New = func() any { return newState(c) }
-	if _, err := c.Render(emptyDocument, Links{}); err != nil { // html/template looks at contexts with the first mail
+	if err := c.escape(); err != nil {
 		return nil, err
+	}
+	for _, p := range []*part{&c.subject, &c.preheader, &c.text, &c.html} {
+		p.build(places)
+	}
+	if c.text.reference == nil {
+		if r, err := buildText(c.textTree, places); err == nil {
+			c.textMaker = r
+		}
 	}
 	return c, nil
 }
 
+// escape has html/template work out the contexts, which it does with the first mail.
+func (c *Compiled) escape() error {
+	s := c.states.Get().(*state)
+	s.begin(emptyDocument, Links{})
+	if _, err := s.execute(c.html); err != nil {
+		return parseFault(c.template.label()+".html", err)
+	}
+	return nil
+}
+
 var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
+
+// part is the subject, the preheader, the text or the HTML of a mail.
+type part struct {
+	reference executor           // Go's template package
+	tree      func() *parse.Tree // as the reference executes it: with escapers, once they are known
+	program   *routine           // nil: the reference is executed
+}
+
+// executor is what html/template and text/template have in common.
+type executor interface {
+	Execute(w io.Writer, data any) error
+}
+
+// build compiles a part whose values are escaped by now. Without a program the reference does it, only slower.
+func (p *part) build(places map[string]int) {
+	if p.reference == nil {
+		return
+	}
+	if r, err := build(p.tree(), places); err == nil {
+		p.program = r
+	}
+}
 
 // Fields are the dotted fields of the user document that the template reads: what to load of it.
 func (c *Compiled) Fields() []string { return slices.Clone(c.fields) }
@@ -87,28 +134,27 @@ func (c *Compiled) compileHTML(shared *rewriter, files map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	out, err := shared.rewrite(trees, top, files)
+	tree, err := shared.rewrite(trees, top, files)
 	if err != nil {
 		return err
 	}
-	root := htmltemplate.New("").Funcs(htmltemplate.FuncMap(bodies))
-	for name, tree := range out {
-		if _, err := root.AddParseTree(name, tree); err != nil {
-			return fmt.Errorf("template %s: %w", c.template.Name, err)
-		}
+	c.textTree = tree.Copy()
+	t, err := htmltemplate.New(top).Funcs(htmltemplate.FuncMap(bodies)).AddParseTree(top, tree)
+	if err != nil {
+		return fmt.Errorf("template %s: %w", c.template.Name, err)
 	}
-	c.html = root.Lookup(top)
+	c.html = part{reference: t, tree: func() *parse.Tree { return t.Tree }}
 	return nil
 }
 
 func (c *Compiled) compileText(shared *rewriter, files map[string]bool) error {
 	t := c.template
 	var faults []error
-	one := func(what, src string) *texttemplate.Template {
+	one := func(what, src string) part {
 		set := &fileSet{names: []string{what}, files: map[string]file{what: {label: t.label() + ".html (" + what + ")", src: src}}}
-		tmpl, err := compileTextSet(set, what, shared, files)
+		p, err := compileTextSet(set, what, shared, files)
 		faults = append(faults, err)
-		return tmpl
+		return p
 	}
 	c.subject = one("subject", t.Subject)
 	if t.Preheader != "" {
@@ -116,39 +162,31 @@ func (c *Compiled) compileText(shared *rewriter, files map[string]bool) error {
 	}
 	if t.Text != "" {
 		set := newSet(t, ".txt")
-		tmpl, err := compileTextSet(set, set.top(), shared, files)
-		c.text = tmpl
+		p, err := compileTextSet(set, set.top(), shared, files)
+		c.text = p
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
 }
 
-func compileTextSet(set *fileSet, top string, shared *rewriter, files map[string]bool) (*texttemplate.Template, error) {
+func compileTextSet(set *fileSet, top string, shared *rewriter, files map[string]bool) (part, error) {
 	trees, err := set.parse(writable)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	out, err := shared.rewrite(trees, top, files)
+	tree, err := shared.rewrite(trees, top, files)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	root := texttemplate.New("").Funcs(bodies)
-	for name, tree := range out {
-		if _, err := root.AddParseTree(name, tree); err != nil {
-			return nil, err
-		}
-	}
-	return root.Lookup(top), nil
+	t, err := texttemplate.New(top).Funcs(bodies).AddParseTree(top, tree)
+	return part{reference: t, tree: func() *parse.Tree { return tree }}, err
 }
 
-// rewrite walks the trees from top and returns those that are reached, and in files the files they come from.
-func (r *rewriter) rewrite(trees map[string]*parse.Tree, top string, files map[string]bool) (map[string]*parse.Tree, error) {
-	walk := &rewriter{trees: trees, out: map[string]*parse.Tree{}, user: r.user, slots: r.slots, used: r.used}
-	walk.template(top, abstract{root: true})
-	for _, tree := range walk.out {
-		files[tree.ParseName] = true
-	}
-	return walk.out, errors.Join(walk.faults...)
+// rewrite makes one tree of those that are reached from top, and notes in files where they come from.
+func (r *rewriter) rewrite(trees map[string]*parse.Tree, top string, files map[string]bool) (*parse.Tree, error) {
+	walk := &rewriter{trees: trees, files: files, user: r.user, slots: r.slots, used: r.used}
+	tree := walk.mail(top)
+	return tree, errors.Join(walk.faults...)
 }
 
 // file is one source: the mail itself, the layout, a partial.

@@ -9,14 +9,16 @@ import (
 	"strings"
 	texttemplate "text/template"
 	"time"
+	"unicode/utf8"
 )
 
 // Functions that postbit adds to a template after it was parsed without them, so that a file can't name them.
 const (
 	fnField = "postbit_field"     // a field of a value that is known at run time only
 	fnShow  = "postbit_show"      // a value as text
+	fnTruth = "postbit_truth"     // what if asks
+	fnIfAny = "postbit_if_any"    // what with asks
 	fnEach  = "postbit_each"      // what a range may walk over, within the mail's budget
-	fnFrame = "postbit_frame"     // the dot of a partial together with the data of the mail
 	fnRaw   = "postbit_raw"       // a marker of a conditional comment
 	fnHide  = "postbit_preheader" // the rendered preheader
 	fnPixel = "postbit_pixel"     // the pixel where the template puts none itself
@@ -67,36 +69,78 @@ var refused = map[string]string{
 	"println": "use print",
 }
 
-// bodies are the functions as html/template and text/template call them. `and` and `or` are theirs.
+// bodies are the functions as Go's template packages call them; program.go has its own way to them (calls).
 var bodies = texttemplate.FuncMap{
-	"date": formatDate,
-	"default": func(fallback, v any) any {
-		if blank(v) {
-			return fallback
-		}
-		return v
-	},
+	"date":     func(data map[string]any, layout any, v ...any) string { return stateOf(data).date(layout, v...) },
 	"link":     func(data map[string]any, target any) string { return stateOf(data).link(show(target)) },
-	"not":      func(v any) bool { t, _ := texttemplate.IsTrue(v); return !t },
+	"default":  orElse,
+	"and":      and,
+	"or":       or,
+	"not":      func(v any) bool { return !truth(v) },
 	"eq":       equalAny,
 	"ne":       func(a, b any) bool { return !equal(a, b) },
-	"lt":       func(a, b any) bool { c, ok := compare(a, b); return ok && c < 0 },
-	"le":       func(a, b any) bool { c, ok := compare(a, b); return ok && c <= 0 },
-	"gt":       func(a, b any) bool { c, ok := compare(a, b); return ok && c > 0 },
-	"ge":       func(a, b any) bool { c, ok := compare(a, b); return ok && c >= 0 },
+	"lt":       func(a, b any) bool { return ordered(a, b, -1, -1) },
+	"le":       func(a, b any) bool { return ordered(a, b, -1, 0) },
+	"gt":       func(a, b any) bool { return ordered(a, b, 1, 1) },
+	"ge":       func(a, b any) bool { return ordered(a, b, 0, 1) },
 	"len":      length,
 	"index":    index,
 	"slice":    slice,
 	"print":    printAll,
 	"printf":   printFormat,
-	"urlquery": func(v any) string { return url.QueryEscape(show(v)) },
+	"urlquery": queryEscaped,
 	fnField:    field,
 	fnShow:     showSafe,
+	fnTruth:    truth,
+	fnIfAny:    ifAny,
 	fnEach:     func(data map[string]any, v any) (any, error) { return stateOf(data).each(v) },
-	fnFrame: func(data map[string]any, dot any) map[string]any {
-		return map[string]any{frameRoot: data, frameDot: dot}
-	},
-	fnRaw: func(s string) template.HTML { return template.HTML(s) },
+	fnRaw:      raw,
+}
+
+func raw(s any) template.HTML { return template.HTML(show(s)) }
+
+func queryEscaped(v any) string { return url.QueryEscape(show(v)) }
+
+// orElse is `default`.
+func orElse(fallback, v any) any {
+	if blank(v) {
+		return fallback
+	}
+	return v
+}
+
+// and is its first argument that is not true, or the last; or the first that is.
+func and(v any, more ...any) any {
+	for _, next := range more {
+		if !truth(v) {
+			break
+		}
+		v = next
+	}
+	return v
+}
+
+func or(v any, more ...any) any {
+	for _, next := range more {
+		if truth(v) {
+			break
+		}
+		v = next
+	}
+	return v
+}
+
+func ordered(a, b any, least, most int) bool {
+	c, ok := compare(a, b)
+	return ok && least <= c && c <= most
+}
+
+// ifAny is v for a `with`: nothing if it is not true.
+func ifAny(v any) any {
+	if truth(v) {
+		return v
+	}
+	return nil
 }
 
 // field is a field of a document that only the run tells; of anything else it is missing.
@@ -137,14 +181,14 @@ func equalAny(a any, others ...any) bool {
 }
 
 // length counts the letters of a string, the elements of a list, the fields of a document.
-func length(v any) int {
+func length(v any) int64 {
 	switch v := v.(type) {
 	case string:
-		return len([]rune(v))
+		return int64(utf8.RuneCountInString(v))
 	case list:
-		return len(v)
+		return int64(len(v))
 	case map[string]any:
-		return len(sortedNames(v))
+		return int64(len(sortedNames(v)))
 	}
 	return 0
 }
@@ -266,12 +310,11 @@ func printFormat(format string, vs ...any) (string, error) {
 	return out, nil
 }
 
-// formatDate is `date LAYOUT` (now) and `date LAYOUT VALUE`, in Go's layouts ("2 January 2006") and in the user's zone. A
-// value may be a date, text in RFC 3339 or as 2006-01-02, or milliseconds since 1970; anything else is empty.
-func formatDate(data map[string]any, layout any, v ...any) string {
-	s := stateOf(data)
+// date is `date LAYOUT` (now) and `date LAYOUT VALUE`, in Go's layouts ("2 January 2006") and in the user's zone. A value
+// may be a date, text in RFC 3339 or as 2006-01-02, or milliseconds since 1970; anything else is empty.
+func (s *state) date(layout any, v ...any) string {
 	if len(v) == 0 {
-		return s.now().Format(show(layout))
+		return s.links.Now.In(s.zone).Format(show(layout))
 	}
 	var d any
 	switch v := v[0].(type) {

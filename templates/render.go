@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html"
 	htmltemplate "html/template"
-	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -49,24 +48,29 @@ const (
 	slotUnsubscribe = "unsubscribe"
 	slotBrowser     = "browser"
 	slotPreheader   = "preheader"
-	frameRoot       = "root"
-	frameDot        = "dot"
 )
 
 // state is what one rendering works with; it is used again for the next.
 type state struct {
-	data   map[string]any
-	out    output
-	links  Links
-	zone   *time.Location
-	track  bool
-	rounds int
+	compiled *Compiled
+	values   []any    // by slot: fields that are looked at
+	shown    []string // by slot: fields that are printed
+	vars     []any
+	args     []any // of the functions that are being called
+	out      output
+	text     textWriter
+	links    Links
+	zone     *time.Location
+	rounds   int
+
+	preheader        string
+	pixel, autoPixel any // HTML, or ""
+
+	data map[string]any // the same for Go's template packages; nil until one needs it
 }
 
 func newState(c *Compiled) *state {
-	s := &state{track: c.template.Track}
-	s.data = map[string]any{slotState: s, slotUser: map[string]any{present: true}}
-	return s
+	return &state{compiled: c, values: make([]any, len(c.slots)), shown: make([]string, len(c.slots))}
 }
 
 func stateOf(data map[string]any) *state { return data[slotState].(*state) }
@@ -75,8 +79,9 @@ func stateOf(data map[string]any) *state { return data[slotState].(*state) }
 func (c *Compiled) Render(user bson.Raw, l Links) (Content, error) {
 	s := c.states.Get().(*state)
 	defer c.states.Put(s)
-	s.begin(c, user, l)
+	s.begin(user, l)
 	content, err := c.render(s)
+	s.end()
 	if err != nil {
 		return Content{}, fmt.Errorf("template %s: %w", c.template.Name, err)
 	}
@@ -88,75 +93,110 @@ func (c *Compiled) render(s *state) (out Content, err error) {
 		return out, err
 	}
 	out.Subject = oneLine(out.Subject)
-	if c.preheader != nil {
+	if c.preheader.reference != nil {
 		if out.Preheader, err = s.execute(c.preheader); err != nil {
 			return out, err
 		}
 		out.Preheader = oneLine(out.Preheader)
 	}
-	if c.text != nil {
+	if c.text.reference != nil {
 		if out.Text, err = s.execute(c.text); err != nil {
 			return out, err
 		}
 	}
-	s.data[slotPreheader] = out.Preheader
-	s.setPixel(c.autoPixel)
+	s.preheader = out.Preheader
+	s.setPixel()
 	if out.HTML, err = s.execute(c.html); err != nil {
 		return out, err
 	}
-	if c.text == nil {
-		out.Text = textOf(out.HTML)
+	if c.text.reference == nil {
+		out.Text, err = s.makeText(out.HTML)
 	}
-	return out, nil
+	return out, err
 }
 
-// begin fills the data of the mail.
-func (s *state) begin(c *Compiled, user bson.Raw, l Links) {
+// begin takes the fields out of the user document.
+func (s *state) begin(user bson.Raw, l Links) {
 	s.links, s.zone = l, l.Zone
 	if s.zone == nil {
 		s.zone = time.UTC
 	}
-	s.data[slotUnsubscribe], s.data[slotBrowser], s.data[slotPreheader] = l.Unsubscribe, l.Browser, ""
-	s.data[slotPixel], s.data[slotAutoPixel] = "", ""
-	for _, sl := range c.slots {
+	s.preheader, s.pixel, s.autoPixel, s.data = "", "", "", nil
+	for i, sl := range s.compiled.slots {
 		var value any
 		if v, ok := find(user, sl.path); ok {
 			value = plain(v, sl.need, s.zone, 0)
 		}
-		if sl.values > 0 {
-			s.data[sl.valueAt] = value
-		}
+		s.values[i] = value
 		if sl.shown {
-			s.data[sl.text] = show(value)
+			s.shown[i] = show(value)
 		}
 	}
 }
 
-func (s *state) setPixel(auto bool) {
-	if !s.track || s.links.Pixel == "" {
+// end lets go of what belongs to the user.
+func (s *state) end() {
+	clear(s.values)
+	clear(s.shown)
+	s.links, s.data, s.preheader = Links{}, nil, ""
+	s.args = s.args[:0]
+	if cap(s.out.b) > 128<<10 {
+		s.out.b = nil
+	}
+}
+
+// setPixel allows pixels from here on: they stand in HTML only.
+func (s *state) setPixel() {
+	if !s.compiled.template.Track || s.links.Pixel == "" {
 		return
 	}
 	img := htmltemplate.HTML(`<img src="` + html.EscapeString(s.links.Pixel) + `" width="1" height="1" alt="" style="display:block;border:0">`)
-	s.data[slotPixel] = img
-	if auto {
-		s.data[slotAutoPixel] = img
+	s.pixel = img
+	if s.compiled.autoPixel {
+		s.autoPixel = img
 	}
+	s.data = nil
 }
 
-type executor interface {
-	Execute(w io.Writer, data any) error
-}
-
-func (s *state) execute(t executor) (string, error) {
+func (s *state) execute(p part) (string, error) {
 	s.out.b, s.rounds = s.out.b[:0], 0
-	if err := t.Execute(&s.out, s.data); err != nil {
+	var err error
+	if p.program != nil {
+		err = p.program.call(s)
+	} else {
+		err = p.reference.Execute(&s.out, s.asData())
+	}
+	if err != nil {
 		return "", err
 	}
 	return string(s.out.b), nil
 }
 
-func (s *state) now() time.Time {
-	return s.links.Now.In(s.zone)
+// makeText is the text part of a mail that has none of its own.
+func (s *state) makeText(html string) (string, error) {
+	if s.compiled.textMaker == nil {
+		return textOf(html), nil
+	}
+	s.text.reset()
+	s.rounds = 0
+	if err := s.compiled.textMaker.call(s); err != nil {
+		return "", err
+	}
+	return s.text.String(), nil
+}
+
+// asData is the data of the mail as the trees name it.
+func (s *state) asData() map[string]any {
+	if s.data == nil {
+		s.data = map[string]any{slotState: s}
+		for i, sl := range s.compiled.slots {
+			s.data[sl.valueAt], s.data[sl.text] = s.values[i], s.shown[i]
+		}
+		for name, read := range own {
+			s.data[name] = read(s)
+		}
+	}
+	return s.data
 }
 
 // link is target by way of the click counter. Only the web and mail may be pointed to.
@@ -165,7 +205,7 @@ func (s *state) link(target string) string {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return ""
 	}
-	if s.links.Click == nil || !s.track {
+	if s.links.Click == nil || !s.compiled.template.Track {
 		return target
 	}
 	return s.links.Click(target)
@@ -195,19 +235,20 @@ func (s *state) each(v any) (any, error) {
 type output struct{ b []byte }
 
 func (o *output) Write(p []byte) (int, error) {
-	if len(o.b)+len(p) > MaxOutput {
-		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxOutput)
-	}
 	o.b = append(o.b, p...)
-	return len(p), nil
+	return len(p), o.check()
 }
 
 func (o *output) WriteString(p string) (int, error) {
-	if len(o.b)+len(p) > MaxOutput {
-		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxOutput)
-	}
 	o.b = append(o.b, p...)
-	return len(p), nil
+	return len(p), o.check()
+}
+
+func (o *output) check() error {
+	if len(o.b) > MaxOutput {
+		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxOutput)
+	}
+	return nil
 }
 
 // oneLine makes a header line of a text: line breaks and other control characters become spaces, so that nothing can be

@@ -9,16 +9,18 @@ import (
 )
 
 // A rewriter walks the parse trees of a mail as they would be executed, notes which fields of the user document they read,
-// and rewrites them so that nothing in them can fail or reach further than that: a field with a known path becomes a
-// look-up in the data of the mail, one of an element of a list a call of fnField, a printed value text. A partial is
-// copied for every kind of dot it is called with, which is also why it may not call itself.
+// and makes one tree of them in which nothing can fail or reach further than that: a field with a known path becomes a
+// look-up in the data of the mail, one of an element of a list a call of fnField, a printed value text. A call of a partial
+// becomes a copy of it, which is also why it may not call itself.
 type rewriter struct {
 	trees  map[string]*parse.Tree // as parsed, by the name that {{ template }} knows
-	out    map[string]*parse.Tree // as rewritten
 	user   *need
 	slots  map[*need]*slot
 	used   map[string]bool // functions
+	files  map[string]bool // those whose trees were reached
 	active []string        // the templates that the walk is in
+	copies int             // of partials
+	size   int             // bytes of text in them
 	faults []error
 }
 
@@ -31,8 +33,11 @@ type slot struct {
 	valueAt, text string
 }
 
-// maxTrees bounds the copies of partials.
-const maxTrees = 500
+// Bounds of what the partials of one mail come to.
+const (
+	maxCopies = 500
+	maxCopied = 4 << 20
+)
 
 // abstract is what the rewriter knows of a value: the fields of the user document that it may come from.
 type abstract struct {
@@ -41,31 +46,21 @@ type abstract struct {
 	exact bool    // it is needs[0], found by its path alone
 }
 
-func (a abstract) id() string {
-	if a.root {
-		return ""
-	}
-	id := "@" + strconv.FormatBool(a.exact)
-	for _, n := range a.needs {
-		id += n.String()
-	}
-	return id
-}
-
 // scope is where in a template the walk is.
 type scope struct {
 	tree   *parse.Tree
-	framed bool // called with a dot of its own: $ is {frameRoot, frameDot}
-	dollar abstract
+	self   string   // the variable that holds what the template was called with, which is its $
+	dollar abstract // and what that is
 	dot    abstract
 	moved  bool // by with or range: . is not $ any more
+	suffix string
 	vars   *[]variable
 	set    map[string]bool // variables that are assigned to somewhere in this template
 }
 
 type variable struct {
-	name string
-	val  abstract
+	name, as string // as: what it is called in the rewritten tree, where the variables of partials stand beside each other
+	val      abstract
 }
 
 // in is the scope of a block: what is declared in it ends with it.
@@ -74,13 +69,9 @@ func (s scope) in() (inner scope, end func()) {
 	return s, func() { *s.vars = (*s.vars)[:n] }
 }
 
-// root is the expression for the data of the mail, and a value of it if name is given.
-func (s scope) root(pos parse.Pos, name ...string) *parse.VariableNode {
-	ident := []string{"$"}
-	if s.framed {
-		ident = append(ident, frameRoot)
-	}
-	return &parse.VariableNode{NodeType: parse.NodeVariable, Pos: pos, Ident: append(ident, name...)}
+// root is the expression for the data of the mail, or of a value in it.
+func root(pos parse.Pos, name ...string) *parse.VariableNode {
+	return &parse.VariableNode{NodeType: parse.NodeVariable, Pos: pos, Ident: append([]string{"$"}, name...)}
 }
 
 func (r *rewriter) fault(s scope, n parse.Node, format string, args ...any) {
@@ -93,28 +84,21 @@ func (r *rewriter) fault(s scope, n parse.Node, format string, args ...any) {
 	r.faults = append(r.faults, fault{file, line, fmt.Sprintf(format, args...)})
 }
 
-// template rewrites the tree of that name for a dot, and returns the name of the copy.
-func (r *rewriter) template(name string, dot abstract) string {
-	out := name
-	if !dot.root {
-		out += dot.id()
-	}
-	if r.out[out] != nil {
-		return out
-	}
+// mail rewrites the tree of that name, and what it calls, into one.
+func (r *rewriter) mail(name string) *parse.Tree {
 	tree := r.trees[name].Copy()
-	r.out[out] = tree
-	r.active = append(r.active, name)
-	s := scope{tree: tree, framed: !dot.root, dollar: dot, dot: dot, vars: &[]variable{}, set: assigned(tree.Root)}
-	r.list(s, tree.Root)
-	r.active = r.active[:len(r.active)-1]
-	return out
+	r.files[tree.ParseName] = true
+	r.active = []string{name}
+	dot := abstract{root: true}
+	r.list(scope{tree: tree, self: "$", dollar: dot, dot: dot, vars: &[]variable{}, set: assigned(tree.Root)}, tree.Root)
+	return tree
 }
 
 func (r *rewriter) list(s scope, l *parse.ListNode) {
 	if l == nil {
 		return
 	}
+	var out []parse.Node
 	for _, n := range l.Nodes {
 		switch n := n.(type) {
 		case *parse.ActionNode:
@@ -126,9 +110,14 @@ func (r *rewriter) list(s scope, l *parse.ListNode) {
 		case *parse.RangeNode:
 			r.rangeOver(s, &n.BranchNode)
 		case *parse.TemplateNode:
-			r.call(s, n)
+			out = append(out, r.call(s, n)...)
+			continue
+		case *parse.TextNode:
+			r.size += len(n.Text)
 		}
+		out = append(out, n)
 	}
+	l.Nodes = out
 }
 
 // action is {{ pipeline }}: a declaration, or something to print.
@@ -145,7 +134,7 @@ func (r *rewriter) action(s scope, n *parse.ActionNode) {
 		if n, ok := last.Args[0].(*parse.VariableNode); ok && n.Ident[len(n.Ident)-1] == sl.valueAt {
 			sl.values--
 		}
-		last.Args[0] = s.root(n.Pos, sl.text)
+		last.Args[0] = root(n.Pos, sl.text)
 		return
 	}
 	if !text {
@@ -158,6 +147,7 @@ func (r *rewriter) ifBranch(s scope, n *parse.BranchNode) {
 	defer end()
 	v, _ := r.pipe(s, n.Pipe)
 	r.use(s, n.Pipe, v)
+	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, parse.NewIdentifier(fnTruth)))
 	r.list(s, n.List)
 	r.list(s, n.ElseList)
 }
@@ -166,6 +156,7 @@ func (r *rewriter) with(s scope, n *parse.BranchNode) {
 	s, end := s.in()
 	defer end()
 	v, _ := r.pipe(s, n.Pipe)
+	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, parse.NewIdentifier(fnIfAny)))
 	inner := s
 	inner.dot, inner.moved = v, true
 	r.list(inner, n.List)
@@ -182,7 +173,7 @@ func (r *rewriter) rangeOver(s scope, n *parse.BranchNode) {
 		return
 	}
 	v.exact = false
-	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, parse.NewIdentifier(fnEach), s.root(n.Pos)))
+	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, parse.NewIdentifier(fnEach), root(n.Pos)))
 	if d := n.Pipe.Decl; len(d) > 0 && !n.Pipe.IsAssign {
 		vars := *s.vars
 		vars[len(vars)-1].val = v // the element; of two variables the first is its number or name
@@ -206,31 +197,38 @@ func useIfUntouched(v abstract) {
 	}
 }
 
-// call is {{ template "name" pipeline }}.
-func (r *rewriter) call(s scope, n *parse.TemplateNode) {
+// call is {{ template "name" pipeline }}: it gives way to what the template holds.
+func (r *rewriter) call(s scope, n *parse.TemplateNode) []parse.Node {
 	switch {
 	case r.trees[n.Name] == nil:
 		r.fault(s, n, "template %q: unknown%s", n.Name, suggest(n.Name, sortedKeys(r.trees)))
-		return
+		return nil
 	case slices.Contains(r.active, n.Name):
 		r.fault(s, n, "template %q calls itself, which might never end", n.Name)
-		return
-	case len(r.out) > maxTrees:
-		r.fault(s, n, "more than %d copies of partials; call them with fewer kinds of fields", maxTrees)
-		return
+		return nil
+	case r.copies >= maxCopies || r.size > maxCopied:
+		r.fault(s, n, "the partials of this mail come to more than %d or %d bytes", maxCopies, maxCopied)
+		return nil
 	}
-	var dot abstract
-	var arg parse.Node = &parse.NilNode{NodeType: parse.NodeNil, Pos: n.Pos}
-	if n.Pipe != nil {
-		dot, _ = r.pipe(s, n.Pipe)
-		arg = n.Pipe
+	r.copies++
+	called := scope{tree: r.trees[n.Name].Copy(), suffix: "_" + strconv.Itoa(r.copies), vars: &[]variable{}}
+	called.set = assigned(called.tree.Root)
+	called.self = "$self" + called.suffix
+	pipe := n.Pipe
+	if pipe == nil {
+		pipe = &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line}
+		pipe.Cmds = []*parse.CommandNode{command(n.Pos, &parse.NilNode{NodeType: parse.NodeNil, Pos: n.Pos}, parse.NewIdentifier(fnShow))}
+		slices.Reverse(pipe.Cmds[0].Args)
 	}
-	n.Name = r.template(n.Name, dot)
-	cmd := command(n.Pos, parse.NewIdentifier(fnFrame), s.root(n.Pos), arg)
-	if dot.root {
-		cmd = command(n.Pos, s.root(n.Pos))
-	}
-	n.Pipe = &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{cmd}}
+	v, _ := r.pipe(s, pipe)
+	called.dollar, called.dot = v, v
+	pipe.Decl = []*parse.VariableNode{{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: []string{called.self}}}
+	r.files[called.tree.ParseName] = true
+	r.active = append(r.active, n.Name)
+	r.list(called, called.tree.Root)
+	r.active = r.active[:len(r.active)-1]
+	set := &parse.ActionNode{NodeType: parse.NodeAction, Pos: n.Pos, Line: n.Line, Pipe: pipe}
+	return append([]parse.Node{set}, called.tree.Root.Nodes...)
 }
 
 // pipe rewrites a pipeline. text tells that its value is text already.
@@ -249,22 +247,25 @@ func (r *rewriter) pipe(s scope, p *parse.PipeNode) (v abstract, text bool) {
 			v.exact = false
 		}
 		if p.IsAssign {
-			s.assign(name, v)
+			d.Ident[0] = s.assign(name, v)
 		} else {
-			*s.vars = append(*s.vars, variable{name, v})
+			d.Ident[0] = name + s.suffix
+			*s.vars = append(*s.vars, variable{name, d.Ident[0], v})
 		}
 	}
 	return v, text
 }
 
 // assign adds to what a variable may be. All of that was taken whole, so it does not matter in which order a loop does it.
-func (s scope) assign(name string, v abstract) {
+// It returns the variable's name in the rewritten tree.
+func (s scope) assign(name string, v abstract) string {
 	for i, old := range slices.Backward(*s.vars) {
 		if old.name == name {
 			(*s.vars)[i].val = abstract{needs: unique(append(slices.Clone(old.val.needs), v.needs...))}
-			return
+			return old.as
 		}
 	}
+	return name
 }
 
 func (r *rewriter) command(s scope, cmd *parse.CommandNode, piped bool, in abstract) (v abstract, text bool) {
@@ -288,7 +289,7 @@ func (r *rewriter) command(s scope, cmd *parse.CommandNode, piped bool, in abstr
 		r.fault(s, cmd, "%s: wrong number of arguments", name.Ident)
 		return abstract{}, false
 	case f.slot != "":
-		cmd.Args[0] = s.root(name.Pos, f.slot)
+		cmd.Args[0] = root(name.Pos, f.slot)
 		return abstract{}, true
 	case name.Ident == "printf":
 		if err := formatOf(cmd, given); err != nil {
@@ -311,7 +312,7 @@ func (r *rewriter) command(s scope, cmd *parse.CommandNode, piped bool, in abstr
 		args = append(args, a)
 	}
 	if f.data {
-		cmd.Args = slices.Insert(cmd.Args, 1, parse.Node(s.root(name.Pos)))
+		cmd.Args = slices.Insert(cmd.Args, 1, parse.Node(root(name.Pos)))
 	}
 	switch name.Ident {
 	case "and", "or", "default", "index", "slice": // give back what they got, or a part of it
@@ -353,9 +354,9 @@ func formatOf(cmd *parse.CommandNode, given int) error {
 func (r *rewriter) operand(s scope, n parse.Node) (parse.Node, abstract) {
 	switch n := n.(type) {
 	case *parse.DotNode:
-		return r.dot(s, n.Pos), s.dot
+		return s.here(n.Pos), s.dot
 	case *parse.FieldNode:
-		return r.fields(s, n, r.dot(s, n.Pos), s.dot, n.Ident)
+		return r.fields(s, n, s.here(n.Pos), s.dot, n.Ident)
 	case *parse.VariableNode:
 		base, v := r.variable(s, n)
 		return r.fields(s, n, base, v, n.Ident[1:])
@@ -376,23 +377,23 @@ func (r *rewriter) operand(s scope, n parse.Node) (parse.Node, abstract) {
 	return n, abstract{}
 }
 
-func (r *rewriter) dot(s scope, pos parse.Pos) parse.Node {
-	if s.framed && !s.moved {
-		return &parse.FieldNode{NodeType: parse.NodeField, Pos: pos, Ident: []string{frameDot}}
+// here is the dot.
+func (s scope) here(pos parse.Pos) parse.Node {
+	if s.moved {
+		return &parse.DotNode{NodeType: parse.NodeDot, Pos: pos}
 	}
-	return &parse.DotNode{NodeType: parse.NodeDot, Pos: pos}
+	return &parse.VariableNode{NodeType: parse.NodeVariable, Pos: pos, Ident: []string{s.self}}
 }
 
 func (r *rewriter) variable(s scope, n *parse.VariableNode) (parse.Node, abstract) {
 	node := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: n.Ident[:1:1]}
 	if n.Ident[0] == "$" {
-		if s.framed {
-			node.Ident = append(node.Ident, frameDot)
-		}
+		node.Ident = []string{s.self}
 		return node, s.dollar
 	}
 	for _, v := range slices.Backward(*s.vars) {
 		if v.name == n.Ident[0] {
+			node.Ident = []string{v.as}
 			return node, v.val
 		}
 	}
@@ -409,7 +410,7 @@ func (r *rewriter) fields(s scope, at, base parse.Node, v abstract, names []stri
 			r.fault(s, at, ".%s: unknown; fields of the user document are .User.name%s", names[0], suggest(names[0], []string{"User"}))
 			return base, abstract{}
 		}
-		base, v = s.root(at.Position(), slotUser), abstract{needs: []*need{r.user}, exact: true}
+		base, v = root(at.Position(), slotUser), abstract{needs: []*need{r.user}, exact: true}
 		if names = names[1:]; len(names) == 0 {
 			return base, v
 		}
@@ -428,7 +429,7 @@ func (r *rewriter) fields(s scope, at, base parse.Node, v abstract, names []stri
 	if v.exact {
 		sl := r.slot(out.needs[0])
 		sl.values++
-		return s.root(at.Position(), sl.valueAt), out
+		return root(at.Position(), sl.valueAt), out
 	}
 	args := []parse.Node{parse.NewIdentifier(fnField), base}
 	for _, name := range names {

@@ -280,6 +280,31 @@ func showList(l list) string {
 	return strings.Join(words, ", ")
 }
 
+// truth is what `if`, `with`, `and`, `or` and `not` mean by true: not missing, false, zero or empty.
+func truth(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case string:
+		return v != ""
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case int:
+		return v != 0
+	case float64:
+		return v != 0
+	case decimal:
+		return v.approx != 0
+	case list:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
+	}
+	return true
+}
+
 // blank is what `default` replaces: what is missing, strings of spaces, empty lists.
 func blank(v any) bool {
 	switch v := v.(type) {
