@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sort"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // cursorBatch is how many documents one reply of the server holds. With it the memory of a pass over millions is flat.
 const cursorBatch = 500
 
 // Load reads the users of the list who are (still) in the audience; who does not come back has left it, or is gone. The
-// list must be in _id order, as a batch is. It is read as a range, which servers do much faster than $in. With extra come
-// the named fields beside those that rules read. The users' documents are copies.
+// list must be in _id order, as a batch is, and so is the result. It is read as a range, which servers do much faster than
+// $in. With extra come the named fields beside those that rules read. The users' documents are copies.
 func (s *Store) Load(ctx context.Context, audience bson.D, ids []bson.RawValue, extra []string, bit int) ([]User, error) {
 	load := &projectionOf{fields: s.Fields(extra), bit: bit}
 	out := make([]User, 0, len(ids))
@@ -28,12 +31,8 @@ func (s *Store) Load(ctx context.Context, audience bson.D, ids []bson.RawValue, 
 	return out, nil
 }
 
-// loadRange reads users whose ids compare with each other.
+// loadRange reads users whose ids compare with each other, and appends them in the order of ids.
 func (s *Store) loadRange(ctx context.Context, out []User, audience bson.D, ids []bson.RawValue, load *projectionOf) ([]User, error) {
-	wanted := make(map[string]struct{}, len(ids))
-	for _, id := range ids {
-		wanted[idKey(id)] = struct{}{}
-	}
 	between := bson.D{{Key: "$eq", Value: ids[0]}}
 	if len(ids) > 1 {
 		between = bson.D{{Key: "$gte", Value: ids[0]}, {Key: "$lte", Value: ids[len(ids)-1]}}
@@ -43,20 +42,54 @@ func (s *Store) loadRange(ctx context.Context, out []User, audience bson.D, ids 
 		return nil, err
 	}
 	defer cur.Close(context.WithoutCancel(ctx))
+	place := make(map[string]int, len(ids))
+	for i, id := range ids {
+		place[idKey(id)] = i
+	}
 	var docs arena
 	var key []byte
+	var places []int
+	first := len(out)
 	for cur.Next(ctx) {
-		u := s.Parse(cur.Current, load.bit)
-		key = append(append(key[:0], byte(u.ID.Type)), u.ID.Value...)
-		if _, ok := wanted[string(key)]; !ok {
+		id := s.idOf(cur.Current)
+		key = append(append(key[:0], byte(id.Type)), id.Value...)
+		at, ok := place[string(key)]
+		if !ok {
 			continue
 		}
-		delete(wanted, string(key)) // a document that moved while we read may come twice
-		u = s.Parse(docs.copy(cur.Current), load.bit)
+		delete(place, string(key)) // a document that moved while we read may come twice
+		u := s.Parse(docs.copy(cur.Current), load.bit)
 		u.load = load
-		out = append(out, u)
+		out, places = append(out, u), append(places, at)
+	}
+	if !slices.IsSorted(places) { // the server has chosen another index than that of _id
+		sort.Sort(byPlace{places, out[first:]})
 	}
 	return out, cur.Err()
+}
+
+// idOf is the _id of a document. Servers put it first, so no more than that is read as a rule.
+func (s *Store) idOf(doc bson.Raw) bson.RawValue {
+	if len(doc) > 9 && string(doc[5:9]) == "_id\x00" {
+		if v, _, ok := bsoncore.ReadValue(doc[9:], bsoncore.Type(doc[4])); ok {
+			return bson.RawValue{Type: bson.Type(doc[4]), Value: v.Data}
+		}
+	}
+	var f found
+	s.walk(doc, s.fields, &f)
+	return f.values[slotID]
+}
+
+type byPlace struct {
+	places []int
+	us     []User
+}
+
+func (b byPlace) Len() int           { return len(b.places) }
+func (b byPlace) Less(i, j int) bool { return b.places[i] < b.places[j] }
+func (b byPlace) Swap(i, j int) {
+	b.places[i], b.places[j] = b.places[j], b.places[i]
+	b.us[i], b.us[j] = b.us[j], b.us[i]
 }
 
 // Each calls f for every user of the audience. The user and his document are valid until f returns; with an error f ends the
