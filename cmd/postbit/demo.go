@@ -160,12 +160,12 @@ func (d *demoRun) show(ctx context.Context) error {
 		return err
 	}
 	result := demoJSON{Users: d.Users}
-	start := time.Now()
-	if run, result.Waited, err = d.follow(ctx, run); err != nil {
+	f, err := d.follow(ctx, run)
+	if err != nil {
 		return err
 	}
-	result.State, result.Counts = run.State, allReasons(run.Counts)
-	result.MailsPerSecond = perSecond(run.Counts.Sent, time.Since(start))
+	result.State, result.Counts, result.Waited = f.run.State, allReasons(f.run.Counts), f.waited
+	result.MailsPerSecond = perSecond(f.run.Counts.Sent, f.busy)
 	if err := d.read(ctx, &result); err != nil {
 		return err
 	}

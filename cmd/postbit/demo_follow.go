@@ -15,34 +15,46 @@ import (
 	"postbit/internal/campaign"
 )
 
+// followed is what became of a run, and how.
+type followed struct {
+	run    *campaign.Run
+	waited int64         // the most users who waited at once
+	busy   time.Duration // how long batches were in work
+}
+
 // follow shows a run until it ends. When everybody who is left waits for a time, it moves the clock there.
-func (d *demoRun) follow(ctx context.Context, run *campaign.Run) (_ *campaign.Run, waited int64, err error) {
+func (d *demoRun) follow(ctx context.Context, run *campaign.Run) (f followed, err error) {
 	bar := newProgress(d.err, "users")
-	for {
+	for last := time.Now(); ; {
 		p, err := d.batches.Progress(ctx, run)
 		if err != nil {
-			return nil, 0, err
+			return f, err
 		}
 		bar.show(int(p.Counts.Checked-p.Counts.Deferred), d.Users)
-		if run, err = d.campaigns.Run(ctx, run.ID); err != nil {
-			return nil, 0, err
+		if f.run, err = d.campaigns.Run(ctx, run.ID); err != nil {
+			return f, err
 		}
-		if run.Paused != "" {
-			return nil, 0, fmt.Errorf("demo: the run was paused: %s", run.Paused)
+		if f.run.Paused != "" {
+			return f, fmt.Errorf("demo: the run was paused: %s", f.run.Paused)
 		}
-		if run.State.Finished() {
+		if f.run.State.Finished() {
 			bar.end()
-			return run, waited, nil
+			return f, nil
 		}
 		if d.allWait(p) {
-			waited = max(waited, p.Counts.Deferred)
+			f.waited = max(f.waited, p.Counts.Deferred)
 			if err := d.moveOn(ctx, p, bar); err != nil {
-				return nil, 0, err
+				return f, err
 			}
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return nil, 0, err
+			return f, err
 		}
+		now := time.Now()
+		if d.server.worker.Stats().Working.Load() > 0 {
+			f.busy += now.Sub(last)
+		}
+		last = now
 	}
 }
 
@@ -51,12 +63,17 @@ func (d *demoRun) allWait(p campaign.Progress) bool {
 	return p.Ended && p.Unvisited == 0 && p.Unsettled == 0 && p.Open > 0 && p.NextDue.After(d.clk.Now()) && d.server.worker.Stats().Working.Load() == 0
 }
 
+// openings is the grid on which windows open: zones differ by quarters of an hour.
+const openings = 15 * time.Minute
+
+// moveOn moves the clock to the next opening of a window. Who was put off by a 4xx is looked at again then, too.
 func (d *demoRun) moveOn(ctx context.Context, p campaign.Progress, bar *progress) error {
 	d.readers.Settle() // what machines look at counts by the clock of the mail
 	now := d.clk.Now()
-	d.clk.Advance(p.NextDue.Sub(now))
-	bar.line("%s users wait, most of them for 09:00 where they live: the demo's clock moves on from %s to %s UTC",
-		count(p.Counts.Deferred), now.Format("15:04"), p.NextDue.UTC().Format("Mon 15:04"))
+	next := p.NextDue.Add(openings - 1).Truncate(openings)
+	d.clk.Advance(next.Sub(now))
+	bar.line("only users who must wait are left (%s): the demo moves its clock from %s to %s UTC",
+		count(p.Counts.Deferred), now.Format("Mon 15:04"), next.UTC().Format("Mon 15:04"))
 	return d.server.sched.Feed(ctx)
 }
 
