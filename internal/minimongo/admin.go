@@ -133,12 +133,18 @@ func (c *collection) compareIndex(ix *index) (exists bool, err error) {
 	return false, nil
 }
 
-// build fills a new index from the documents that are there.
+// build fills a new index from the documents that are there, in the order of its keys: bbolt keeps all that a
+// transaction writes between two old keys in one node, where writing in any other order takes quadratic time.
 func (ix *index) build(tx *bolt.Tx, c *collection) error {
 	b, err := tx.CreateBucket(ix.bucket)
 	if err != nil {
 		return err
 	}
+	type built struct {
+		entry
+		id []byte
+	}
+	var all []built
 	cur := tx.Bucket(c.documents()).Cursor()
 	for id, doc := cur.First(); id != nil; id, doc = cur.Next() {
 		list, multi, err := ix.entries(doc)
@@ -146,19 +152,28 @@ func (ix *index) build(tx *bolt.Tx, c *collection) error {
 			return err
 		}
 		ix.multikey = ix.multikey || multi
-		length := []byte{byte(len(id) >> 8), byte(len(id))}
 		for _, e := range list {
-			if ix.unique {
-				if err := ix.unused(tx, c, e, id); err != nil {
-					return err
-				}
-			}
 			if len(e.key)+len(id) > bolt.MaxKeySize {
 				return errorf(codeKeyTooLong, "minimongo: key of index %s is longer than %d bytes", ix.name, bolt.MaxKeySize)
 			}
-			if err := b.Put(e.full(id), length); err != nil {
-				return err
+			if !ix.unique {
+				e.vals = nil
 			}
+			all = append(all, built{entry: e, id: id})
+		}
+	}
+	slices.SortFunc(all, func(a, b built) int {
+		if c := bytes.Compare(a.key, b.key); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.id, b.id)
+	})
+	for i, e := range all {
+		if ix.unique && i > 0 && bytes.Equal(all[i-1].key, e.key) {
+			return duplicate(c, ix.name, ix.pattern, e.vals)
+		}
+		if err := b.Put(e.full(e.id), lengthOf(e.id)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -222,6 +222,9 @@ func splitEntry(k, v []byte) (id []byte) {
 	return k[len(k)-int(binary.BigEndian.Uint16(v)):]
 }
 
+// lengthOf is the value of an index key: how many of its last bytes are the encoded _id.
+func lengthOf(id []byte) []byte { return binary.BigEndian.AppendUint16(nil, uint16(len(id))) }
+
 // A change is what one index has to do for one document.
 type change struct {
 	ix          *index
@@ -258,7 +261,7 @@ func (c *collection) changes(tx *bolt.Tx, id, old, new []byte) ([]change, error)
 				}
 			}
 		}
-		if ch.remove != nil || ch.add != nil {
+		if ch.remove != nil || ch.add != nil || multi && !ix.multikey {
 			out = append(out, ch)
 		}
 	}
@@ -300,7 +303,7 @@ func duplicate(c *collection, name string, pattern document, vals []value) error
 
 // apply carries changes out. A document with an array in an index turns it multikey, which is remembered.
 func (s *store) apply(tx *bolt.Tx, c *collection, id []byte, changes []change) error {
-	length := binary.BigEndian.AppendUint16(nil, uint16(len(id)))
+	length := lengthOf(id)
 	for _, ch := range changes {
 		b := tx.Bucket(ch.ix.bucket)
 		for _, e := range ch.remove {

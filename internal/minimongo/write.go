@@ -41,27 +41,35 @@ func appendDocument(dst []byte, i int, elements []byte) []byte {
 	return bsoncore.BuildDocument(dst, elements)
 }
 
-// bulk runs the statements of a command in one go, between those of other commands. An ordered bulk ends with its
-// first error, an unordered one goes on.
+// bulkAtOnce is how many statements of a bulk go into one commit, so that a long one lets others in between,
+// and because the time for one commit grows faster than its size.
+const bulkAtOnce = 1000
+
+// bulk runs the statements of a command. An ordered bulk ends with its first error, an unordered one goes on.
 func (s *Server) bulk(r *request, ordered bool, statements []statement) (*results, error) {
-	var res *results
-	err := s.store.update(r.ctx, func(tx *bolt.Tx) error {
-		res = &results{}
-		for i, run := range statements {
-			res.at = i
-			if err := run(r.ctx, tx, res); err != nil {
-				e := asError(err)
-				if e.Code == codeInternalError {
-					return err
-				}
-				if res.fail(e); ordered {
-					break
+	res := &results{}
+	for from := 0; from < len(statements) && (res.failed == 0 || !ordered); from += bulkAtOnce {
+		chunk := statements[from:min(from+bulkAtOnce, len(statements))]
+		err := s.store.update(r.ctx, func(tx *bolt.Tx) error {
+			for i, run := range chunk {
+				res.at = from + i
+				if err := run(r.ctx, tx, res); err != nil {
+					e := asError(err)
+					if e.Code == codeInternalError {
+						return err
+					}
+					if res.fail(e); ordered {
+						break
+					}
 				}
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return res, err
+	}
+	return res, nil
 }
 
 func (res *results) appendTo(dst []byte) []byte {
