@@ -17,30 +17,17 @@ import (
 //
 // A nil error means that the queue may forget the task, not that the batch is done: what is left to do stands in its document.
 func (w *Worker) HandleBatch(ctx context.Context, t queue.BatchTask) error {
-	w.working.Add(1)
-	defer w.working.Done()
-	w.stats.Working.Add(1)
-	defer w.stats.Working.Add(-1)
-	stopping, work, end := w.lifetime(ctx)
-	defer end()
 	log := w.log.With("run", t.Run, "batch", t.N, "pass", t.Pass)
-
-	a, err := w.acquire(work, t.Run)
-	if unsendable, ok := errors.AsType[errNotSendable](err); ok {
+	_, err := w.lookAt(ctx, t.Run, t.N, t.Pass, true, log)
+	unsendable, isUnsendable := errors.AsType[errNotSendable](err)
+	switch {
+	case isUnsendable:
 		log.Error("the run can't be sent; paused", "err", err)
-		return w.cfg.Runs.PauseRun(work, t.Run, unsendable.Error(), "worker")
-	}
-	if errors.Is(err, campaign.ErrNotFound) {
+		return w.pauseRun(context.WithoutCancel(ctx), t.Run, unsendable.Error())
+	case errors.Is(err, campaign.ErrNotFound):
 		log.Warn("a task of a run that is not there")
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer w.release(a)
-	err = w.dispatch(work, stopping, a, t.N, t.Pass, log)
-	switch {
-	case errors.Is(err, campaign.ErrStalePass), errors.Is(err, campaign.ErrBatchDone), errors.Is(err, campaign.ErrNoBatch), errors.Is(err, campaign.ErrBatchOwned):
+	case nothingToDo(err):
 		log.Debug("nothing to do", "why", err)
 		return nil
 	case errors.Is(err, campaign.ErrLostOwnership):
@@ -48,6 +35,31 @@ func (w *Worker) HandleBatch(ctx context.Context, t queue.BatchTask) error {
 		return nil
 	}
 	return err
+}
+
+func nothingToDo(err error) bool {
+	for _, e := range []error{campaign.ErrStalePass, campaign.ErrBatchDone, campaign.ErrNoBatch, campaign.ErrBatchOwned} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAt is one look at a batch; count says whether what it comes to is given to the analytics here. The pass is nil where there was none.
+func (w *Worker) lookAt(ctx context.Context, run string, n, passNo int, count bool, log *slog.Logger) (*pass, error) {
+	w.working.Add(1)
+	defer w.working.Done()
+	w.stats.Working.Add(1)
+	defer w.stats.Working.Add(-1)
+	stopping, work, end := w.lifetime(ctx)
+	defer end()
+	a, err := w.acquire(work, run)
+	if err != nil {
+		return nil, err
+	}
+	defer w.release(a)
+	return w.dispatch(work, stopping, a, n, passNo, count, log)
 }
 
 // lifetime gives a handler two contexts: stopping ends when the worker is to stop, work goes on for the grace beyond that.
@@ -94,22 +106,25 @@ type pass struct {
 	again  time.Time         // the earliest time at which somebody is to be looked at again; zero: nobody is waiting for a time
 	cuts   map[int]int       // how often a user's mail was cut off in this pass
 	halt   string            // why the run must be paused
+	noSMTP string            // why there was no connection at the last attempt
+
+	uncounted bool // what the pass comes to is left to others to count
 }
 
-func (w *Worker) dispatch(ctx, stopping context.Context, a *activeRun, n, passNo int, log *slog.Logger) error {
+func (w *Worker) dispatch(ctx, stopping context.Context, a *activeRun, n, passNo int, count bool, log *slog.Logger) (*pass, error) {
 	if v, state := a.verdict(w.cfg.Clock.Now()); v == over {
 		log.Warn("a task of a run that has ended", "state", state)
-		return nil
+		return nil, nil
 	}
 	o, err := w.cfg.Batches.Own(ctx, a.run, n, passNo, ownerName()) // [own]
 	if err != nil {
-		return err
+		return nil, err
 	}
 	stopRenewing := w.renew(ctx, o, log)
 	defer stopRenewing()
-	unknown, err := o.Recover(ctx, w.cfg.Clock.Now())
+	unknown, err := o.Recover(ctx, w.cfg.Clock.Now()) // [recover]
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if unknown > 0 {
 		w.stats.Unconfirmed.Add(int64(unknown))
@@ -117,24 +132,21 @@ func (w *Worker) dispatch(ctx, stopping context.Context, a *activeRun, n, passNo
 	}
 	if d := o.Unsettled(); d != nil {
 		if err := w.applyDelta(ctx, a.run, n, d); err != nil {
-			return err
+			return nil, err
 		}
 		o.Applied()
 	}
-	p := &pass{w: w, a: a, o: o, log: log, stopping: stopping, cuts: map[int]int{}}
+	p := &pass{w: w, a: a, o: o, log: log, stopping: stopping, cuts: map[int]int{}, uncounted: !count}
 	visited, err := p.waves(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pauseErr := p.pause(ctx)
 	if err := p.settle(ctx, visited, stopRenewing); err != nil {
-		return err
-	}
-	if pauseErr != nil {
-		return pauseErr
+		return nil, err
 	}
 	w.replan(ctx, a, n, passNo, log)
-	return nil
+	return p, pauseErr
 }
 
 // pause pauses the run if the pass found a reason to, for all batches in work here at once.
@@ -143,14 +155,17 @@ func (p *pass) pause(ctx context.Context) error {
 		return nil
 	}
 	p.log.Error("run paused", "reason", p.halt)
-	err := p.w.cfg.Runs.PauseRun(ctx, p.a.run.ID, p.halt, "worker")
-	if errors.Is(err, campaign.ErrRunFinished) {
-		return nil
+	if err := p.w.pauseRun(ctx, p.a.run.ID, p.halt); err != nil {
+		return err
 	}
-	if err == nil {
-		err = p.w.look(ctx, p.a, 0)
+	return p.w.look(ctx, p.a, 0)
+}
+
+func (w *Worker) pauseRun(ctx context.Context, run, reason string) error {
+	if err := w.cfg.Runs.PauseRun(ctx, run, reason, "worker"); err != nil && !errors.Is(err, campaign.ErrRunFinished) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // replanEvery: every so many batches that have been looked at, the planner is called at once, so that a big audience of
@@ -292,9 +307,11 @@ func (p *pass) connect(ctx context.Context) (mail.Conn, bool) {
 		conn, err := p.connectOnce(ctx, change)
 		if err == nil {
 			p.w.smtp.ended()
+			p.noSMTP = ""
 			return conn, true
 		}
 		now := p.w.cfg.Clock.Now()
+		p.noSMTP = err.Error()
 		p.lookAgainAt(now.Add(5 * time.Second))
 		if ce, ok := errors.AsType[*mail.ConnectError](err); ok {
 			down := p.w.smtp.failed(now)

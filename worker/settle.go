@@ -35,7 +35,7 @@ func (p *pass) settle(ctx context.Context, visited bool, stopRenewing func()) er
 		return err
 	}
 	p.w.stats.Passes.Add(1)
-	if d == nil {
+	if d == nil || p.uncounted {
 		return nil
 	}
 	return p.w.applyDelta(ctx, p.a.run, p.o.N, d)
