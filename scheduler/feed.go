@@ -19,17 +19,18 @@ func (s *Scheduler) Feed(ctx context.Context) error {
 		return err
 	}
 	now := s.Clock.Now()
-	tasks := make([][]queue.BatchTask, len(runs))
-	next := 0
-	errs := []error{eachRun(ctx, runs, func(r *campaign.Run) (err error) {
-		i := next
-		next++
-		tasks[i], err = s.dueTasks(ctx, r, now)
+	var tasks [][]queue.BatchTask
+	errs := []error{eachRun(ctx, runs, func(r *campaign.Run) error {
+		due, err := s.dueTasks(ctx, r, now)
+		if len(due) > 0 {
+			tasks = append(tasks, due)
+		}
 		return err
 	})}
+	first := int(s.turn.Add(1))
 	for turn := range s.Window {
-		for i := range runs {
-			of := tasks[(i+s.turn)%len(runs)]
+		for i := range tasks {
+			of := tasks[(first+i)%len(tasks)]
 			if turn >= len(of) {
 				continue
 			}
@@ -38,7 +39,6 @@ func (s *Scheduler) Feed(ctx context.Context) error {
 			}
 		}
 	}
-	s.turn++
 	return errors.Join(errs...)
 }
 

@@ -100,8 +100,10 @@ func (s *Scheduler) start(ctx context.Context, r *campaign.Run, c *campaign.Camp
 		return r, nil
 	}
 	log.Info("a run has started", "slot", r.Slot, "template", c.Spec.Template)
-	_, err = s.lookBothWays(ctx, r)
-	return r, err
+	if _, err := s.lookBothWays(ctx, r); err != nil { // the run is there, and the feeder looks again before it is planned
+		log.Warn("cannot look for other runs of the campaign yet", "err", err)
+	}
+	return r, nil
 }
 
 func cannotSend(name string, t campaign.TemplateInfo) string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -62,9 +63,10 @@ type Config struct {
 type Scheduler struct {
 	Config
 
+	turn atomic.Uint32 // which run begins the next feeding
+
 	mu      sync.Mutex
-	turn    int                  // which run begins the next feeding
-	counted map[string]time.Time // runs: when their counts were saved last
+	counted map[string]time.Time // guarded by mu; by run: when its counts were saved last
 }
 
 // New returns a scheduler. For StartManual alone, DB, Queue, Settle, Limits and Counters may be missing.
