@@ -108,6 +108,7 @@ type Run struct {
 	Paused    string    `bson:"paused,omitempty" json:"paused,omitempty"` // the reason; empty: not paused
 	PausedBy  string    `bson:"paused_by,omitempty" json:"paused_by,omitempty"`
 	Key       string    `bson:"key,omitempty" json:"key,omitempty"` // "campaign/KEY" of a run by hand that was asked for with a key
+	Elsewhere bool      `bson:"elsewhere,omitempty" json:"elsewhere,omitempty"` // it stands for mails that others send: see ElsewhereRun
 	Spec      Spec      `bson:"spec" json:"spec"`
 	Template  bson.Raw  `bson:"template" json:"-"`      // snapshot of the templates document, see templates.FromSnapshot
 	Planned   int       `bson:"planned" json:"planned"` // batches, final once PlanDone

@@ -62,7 +62,7 @@ func RunKey(campaign, key string) string { return campaign + "/" + key }
 
 // LatestRun is the run of a campaign with the latest slot, or ErrNotFound.
 func (s *Store) LatestRun(ctx context.Context, campaign string) (*Run, error) {
-	return s.findRun(ctx, bson.D{{Key: "campaign", Value: campaign}}, "run of "+campaign, latestFirst...)
+	return s.findRun(ctx, dispatched(campaign), "run of "+campaign, latestFirst...)
 }
 
 var latestFirst = bson.D{{Key: "slot", Value: -1}, {Key: "_id", Value: -1}}
@@ -85,7 +85,7 @@ func (s *Store) findRun(ctx context.Context, filter bson.D, what string, sort ..
 
 // Runs are the runs of a campaign, the latest slot first, at most limit (0: all).
 func (s *Store) Runs(ctx context.Context, campaign string, limit int) ([]Run, error) {
-	return s.findRuns(ctx, bson.D{{Key: "campaign", Value: campaign}}, latestFirst, limit)
+	return s.findRuns(ctx, dispatched(campaign), latestFirst, limit)
 }
 
 // Unfinished are all runs that somebody still has to do something for, the earliest slot first.
@@ -119,10 +119,8 @@ func (s *Store) LookBothWays(ctx context.Context, r *Run) (Neighbours, error) {
 	if r.Single() || r.Campaign == "" {
 		return n, nil
 	}
-	newest, err := s.findRun(ctx, bson.D{
-		{Key: "campaign", Value: r.Campaign},
-		{Key: "state", Value: bson.D{{Key: "$ne", Value: RunFailed}}},
-	}, "latest run of "+r.Campaign, latestFirst...)
+	newest, err := s.findRun(ctx, append(dispatched(r.Campaign), bson.E{Key: "state", Value: bson.D{{Key: "$ne", Value: RunFailed}}}),
+		"latest run of "+r.Campaign, latestFirst...)
 	if err != nil {
 		return n, err
 	}
