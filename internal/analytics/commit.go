@@ -123,8 +123,11 @@ func (w *Writer) store(ctx context.Context, set *appliedSet) error {
 			}
 			// Nothing to be seen yet: what stands in our way is not on a majority of the servers, and may still be undone.
 		}
-		if taken := (*takenError)(nil); errors.As(err, &taken) || errors.Is(err, errNameTaken) || hopeless(err) {
+		if taken := (*takenError)(nil); errors.As(err, &taken) || errors.Is(err, errNameTaken) {
 			return err
+		}
+		if hopeless(err) || refused(err) {
+			return fmt.Errorf("store set %s: %w", set.ID, err)
 		}
 		if !wait.pause(ctx) {
 			return fmt.Errorf("store set %s: %w", set.ID, err)
@@ -165,15 +168,15 @@ func (w *Writer) sets(ctx context.Context, filter bson.D, limit int64) ([]*appli
 // carryOut applies a stored set, ours or somebody else's, to all its documents, and marks it done. Any number of processes
 // may do so at the same time: a document takes a set only while the number it remembers of the set's writer is lower.
 func (w *Writer) carryOut(ctx context.Context, set *appliedSet) error {
-	var refused []refusal
+	var passedOver []refusal
 	for collection, docs := range byCollection(set.Increments) {
 		r, err := w.applyTo(ctx, set, collection, docs)
 		if err != nil {
 			return fmt.Errorf("carry out set %s in %s: %w", set.ID, collection, err)
 		}
-		refused = append(refused, r...)
+		passedOver = append(passedOver, r...)
 	}
-	return w.markDone(ctx, set, refused)
+	return w.markDone(ctx, set, passedOver)
 }
 
 func byCollection(incs []stored) map[string][]stored {
@@ -187,9 +190,9 @@ func byCollection(incs []stored) map[string][]stored {
 // applyTo updates the documents of one collection in one unordered bulk, and again those of which it is not known that they have taken it.
 func (w *Writer) applyTo(ctx context.Context, set *appliedSet, collection string, docs []stored) ([]refusal, error) {
 	var (
-		coll    = durable(w.db, collection)
-		refused []refusal
-		wait    backoff
+		coll       = durable(w.db, collection)
+		passedOver []refusal
+		wait       backoff
 	)
 	for {
 		err := w.shapes.ensure(ctx, w.db, docs)
@@ -199,18 +202,18 @@ func (w *Writer) applyTo(ctx context.Context, set *appliedSet, collection string
 				models[i] = mongo.NewUpdateOneModel().SetFilter(set.filter(st.ID)).SetUpdate(set.update(st)).SetUpsert(true)
 			}
 			if _, err = coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err == nil {
-				return refused, nil
+				return passedOver, nil
 			}
 		}
 		// No answer, or some documents objected. E11000 is no objection: either the document has taken this set
 		// already, so that the filter did not match and the upsert wanted to make a second one, or two first
 		// updates met. So look, and do again what is not there.
 		bad := refusals(err, docs)
-		refused = append(refused, bad...)
+		passedOver = append(passedOver, bad...)
 		rest, lookErr := w.notTaken(ctx, coll, set, docs, bad)
 		if lookErr == nil {
 			if docs = rest; len(docs) == 0 {
-				return refused, nil
+				return passedOver, nil
 			}
 		}
 		if hopeless(err) || !wait.pause(ctx) {
@@ -253,15 +256,15 @@ func (w *Writer) notTaken(ctx context.Context, coll *mongo.Collection, set *appl
 }
 
 // markDone ends the set, and drops the increments from it: what stays is the memory of its ids.
-func (w *Writer) markDone(ctx context.Context, set *appliedSet, refused []refusal) error {
-	for _, r := range refused {
+func (w *Writer) markDone(ctx context.Context, set *appliedSet, passedOver []refusal) error {
+	for _, r := range passedOver {
 		w.log.Error("a counter document can't take its increments and is passed over; repair or remove it",
 			"set", set.ID, "collection", r.Collection, "id", r.ID, "code", r.Code, "err", r.Reason)
 	}
 	now := w.clock.Now().Truncate(time.Millisecond)
 	change := bson.D{{Key: "done_at", Value: now}}
-	if len(refused) > 0 {
-		change = append(change, bson.E{Key: "refused", Value: refused})
+	if len(passedOver) > 0 {
+		change = append(change, bson.E{Key: "refused", Value: passedOver})
 	}
 	var wait backoff
 	for {
@@ -311,6 +314,12 @@ func final(code int) bool {
 		return true
 	}
 	return false
+}
+
+// refused says that the server did not take a document for what it is.
+func refused(err error) bool {
+	var we mongo.WriteException
+	return errors.As(err, &we) && slices.ContainsFunc(we.WriteErrors, func(e mongo.WriteError) bool { return final(e.Code) })
 }
 
 // hopeless tells errors of a whole command that waiting does not mend.

@@ -117,6 +117,30 @@ func checkPath(path string) error {
 	return nil
 }
 
+// checkKeys refuses keys at any depth of a document that not every server stores.
+func checkKeys(doc bson.Raw) error {
+	elements, err := doc.Elements()
+	if err != nil {
+		return err
+	}
+	for _, e := range elements {
+		key := e.Key()
+		if err := checkSegment(key, key); err != nil {
+			return err
+		}
+		if strings.Contains(key, ".") {
+			return fmt.Errorf("%w: key %.80q holds a dot", ErrUnsafe, key)
+		}
+		switch v := e.Value(); v.Type {
+		case bson.TypeEmbeddedDocument, bson.TypeArray:
+			if err := checkKeys(v.Value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func checkSegment(segment, path string) error {
 	switch {
 	case segment == "":
@@ -165,7 +189,11 @@ func sum(incs []Increment) (*sums, error) {
 			if _, counted := d.inc[e.Key]; counted || d.inside[e.Key] {
 				return nil, fmt.Errorf("%w: %s %s: %q is both counted and set on insert", ErrUnsafe, inc.Collection, inc.ID, e.Key)
 			}
-			if _, err := bson.Marshal(bson.D{e}); err != nil {
+			raw, err := bson.Marshal(bson.D{e})
+			if err == nil {
+				err = checkKeys(raw)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%w: %s %s: %q: %w", ErrUnsafe, inc.Collection, inc.ID, e.Key, err)
 			}
 			s.insertWith(d, e)

@@ -48,6 +48,8 @@ func TestIncrementsThatCouldBeReadOtherwiseAreRefused(t *testing.T) {
 		{"a field set twice on insert", with(func(i *Increment) { i.OnInsert = bson.D{{Key: "a", Value: 1}, {Key: "a", Value: 2}} })},
 		{"a field that is counted, set on insert", with(func(i *Increment) { i.OnInsert = bson.D{{Key: "v", Value: 1}} })},
 		{"a field that BSON cannot hold", with(func(i *Increment) { i.OnInsert = bson.D{{Key: "a", Value: make(chan int)}} })},
+		{"an operator deep in a field set on insert", with(func(i *Increment) { i.OnInsert = bson.D{{Key: "a", Value: bson.A{bson.D{{Key: "$b", Value: 1}}}}} })},
+		{"a dot deep in a field set on insert", with(func(i *Increment) { i.OnInsert = bson.D{{Key: "a", Value: bson.D{{Key: "b.c", Value: 1}}}} })},
 		{"a path inside another", with(func(i *Increment) { i.Inc["v.x"] = 1 })},
 		{"a path two levels inside another", with(func(i *Increment) { i.Inc["v.x.y"] = 1 })},
 	} {

@@ -13,7 +13,7 @@ import (
 )
 
 // EnsureIndexes makes the two indexes of `applied`: each id once over all sets, without which nothing is counted exactly
-// once, and the one by which sets are forgotten. Call it before Run. Counters and opens are found by their _id alone.
+// once, and the one by which sets are forgotten. Run does so, too. Counters and opens are found by their _id alone.
 func (w *Writer) EnsureIndexes(ctx context.Context) error {
 	ids := mongo.IndexModel{
 		Keys:    bson.D{{Key: "ids", Value: 1}},

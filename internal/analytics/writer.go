@@ -140,9 +140,22 @@ func (w *Writer) Apply(ctx context.Context, id string, incs []Increment) error {
 }
 
 // Run works until ctx ends; then it finishes the set in hand, if the database lets it within some seconds, and answers
-// all who wait with ErrStopped. A Writer runs once; stop whoever calls Apply first.
+// all who wait with ErrStopped. It makes the indexes first, since nothing is counted exactly once without them, and returns
+// an error where it may not. A Writer runs once; stop whoever calls Apply first.
 func (w *Writer) Run(ctx context.Context) error {
 	defer w.stop()
+	var wait backoff
+	for err := w.EnsureIndexes(ctx); err != nil; err = w.EnsureIndexes(ctx) {
+		if ctx.Err() == nil {
+			w.log.Warn("nothing is counted yet", "err", err)
+		}
+		if hopeless(err) {
+			return err
+		}
+		if !wait.pause(ctx) {
+			return nil
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():

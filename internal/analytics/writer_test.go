@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/goleak"
 
 	"postbit/internal/clock"
 	"postbit/internal/minimongo"
@@ -287,6 +288,52 @@ func TestStoppedWriter(t *testing.T) {
 	if err := w.Apply(t.Context(), "chunk1", Day("winback", Hits, noon, 1)); !errors.Is(err, ErrStopped) {
 		t.Errorf("got %v, want ErrStopped", err)
 	}
+}
+
+// The set in hand is finished, and nobody is left waiting or running.
+func TestStopWhileASetIsInHand(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	t.Run("", func(t *testing.T) {
+		srv, db := mongotest.Server(t)
+		w, stop := start(t, db)
+		reached, release := make(chan struct{}), make(chan struct{})
+		srv.Inject(minimongo.Fault{Command: "update", Reached: func() { close(reached) }, Before: minimongo.Action{Wait: release}})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := w.Apply(t.Context(), "in hand", Day("winback", Hits, noon, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+		<-reached
+		wg.Go(func() {
+			if err := w.Apply(t.Context(), "waiting", nil); !errors.Is(err, ErrStopped) {
+				t.Errorf("got %v, want ErrStopped", err)
+			}
+		})
+		waitFor(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.waiting) == 1 })
+		wg.Go(stop)
+		close(release)
+		wg.Wait()
+		wantDay(t, db, "20261201/winback.hits", 1)
+	})
+}
+
+// Whoever gives up waiting does not keep the others from being counted.
+func TestACallerThatGivesUp(t *testing.T) {
+	db := mongotest.DB(t)
+	w := NewWriter(db, clock.At(noon), quiet())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Apply(ctx, "gave up", Day("winback", Hits, noon, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	run, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = w.Run(run) })
+	apply(t, w, "id", Day("winback", Hits, noon, 1))
+	stop()
+	wg.Wait()
+	wantDay(t, db, "20261201/winback.hits", 1)
 }
 
 func TestAnIDWithoutIncrementsIsRemembered(t *testing.T) {
