@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"runtime/debug"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -63,7 +65,7 @@ func (c *conn) answer(m *message) bool {
 	head := len(out)
 	err := error(failure)
 	if failure == nil {
-		out, err = s.dispatch(r, out)
+		out, err = s.carryOut(r, out)
 	}
 	if drop, failure = fault.After.run(s.ctx, c.net); drop {
 		return false
@@ -111,6 +113,17 @@ func init() {
 		"create": (*Server).create, "drop": (*Server).dropCollection, "dropDatabase": (*Server).dropDatabase,
 		"listCollections": (*Server).listCollections, "listDatabases": (*Server).listDatabases,
 	}
+}
+
+// carryOut keeps a mistake of ours in one command from ending the whole process.
+func (s *Server) carryOut(r *request, dst []byte) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("minimongo: panic in %s: %v", r.name, p)
+			s.log.Error("minimongo: panic", "command", r.name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return s.dispatch(r, dst)
 }
 
 // dispatch appends the fields of the answer to dst.

@@ -113,8 +113,11 @@ func (s *Server) find(r *request, dst []byte) ([]byte, error) {
 func (s *Server) explain(r *request, dst []byte) ([]byte, error) {
 	it := elementsOf(r.body)
 	_, inner, _ := it.next()
+	if inner.Type != tDocument {
+		return nil, errorf(codeTypeMismatch, "explain needs a command to explain")
+	}
 	first := elementsOf(inner.Data)
-	if k, _, _ := first.next(); inner.Type != tDocument || string(k) != "find" {
+	if k, _, _ := first.next(); string(k) != "find" {
 		return nil, errorf(codeBadValue, "minimongo explains find only, not %s", k)
 	}
 	err := r.each(func(key string, v value) (bool, error) { return key == "verbosity", nil })

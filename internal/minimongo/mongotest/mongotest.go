@@ -24,7 +24,7 @@ const EnvURI = "POSTBIT_TEST_MONGO_URI"
 func DB(t testing.TB) *mongo.Database {
 	t.Helper()
 	if uri := os.Getenv(EnvURI); uri != "" {
-		return connect(t, uri)
+		return connect(t, uri, true)
 	}
 	_, db := Server(t)
 	return db
@@ -46,10 +46,10 @@ func Server(t testing.TB) (*minimongo.Server, *mongo.Database) {
 	if _, err := s.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	return s, connect(t, s.URI())
+	return s, connect(t, s.URI(), false) // the database goes with its server
 }
 
-func connect(t testing.TB, uri string) *mongo.Database {
+func connect(t testing.TB, uri string, drop bool) *mongo.Database {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(10 * time.Second))
 	if err != nil {
@@ -59,8 +59,10 @@ func connect(t testing.TB, uri string) *mongo.Database {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := db.Drop(ctx); err != nil {
-			t.Errorf("drop the test database: %v", err)
+		if drop {
+			if err := db.Drop(ctx); err != nil {
+				t.Errorf("drop the test database: %v", err)
+			}
 		}
 		if err := client.Disconnect(ctx); err != nil {
 			t.Errorf("disconnect: %v", err)
