@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) error {
 		}
 		l.Close(o.keep)
 	}()
-	for _, step := range []func(context.Context) error{t.build, t.servers, t.seedUsers, t.configure, t.startPostbit, t.dump} {
+	for _, step := range []func(context.Context) error{t.build, t.servers, t.seedUsers, t.configure, t.damage, t.startPostbit, t.dump} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -208,6 +208,12 @@ func (t *trial) startPostbit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (t *trial) damage(ctx context.Context) error {
+	out, err := t.Run(ctx, t.node, "node", "damage.mjs", t.mongoURI, "acceptance")
+	say("%s", strings.TrimSpace(string(out)))
+	return err
 }
 
 func (t *trial) dump(ctx context.Context) error {

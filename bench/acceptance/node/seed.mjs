@@ -59,7 +59,6 @@ function blob() {
 function history() {
   const r = random();
   if (r < 0.35) return undefined;
-  if (r < 0.353) return pick(['legacy', 5, [new Date()], { last_at: 'yesterday' }]);
   if (r < 0.36) return null;
   const s = {};
   const first = (100 + random() * 900) * day;
