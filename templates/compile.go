@@ -28,9 +28,8 @@ const (
 type Compiled struct {
 	template  *Template
 	html      part
-	text      part        // zero: made from the HTML
-	textTree  *parse.Tree // of the HTML without escapers
-	textMaker *routine    // nil: the text is made from every rendered HTML
+	text      part     // zero: made from the HTML
+	textMaker *routine // nil: the text is made from every rendered HTML
 	subject   part
 	preheader part // zero: none
 	autoPixel bool
@@ -76,7 +75,7 @@ func (t *Template) Compile() (*Compiled, error) {
 		p.build(places)
 	}
 	if c.text.reference == nil {
-		if r, err := buildText(c.textTree, places); err == nil {
+		if r, err := buildText(c.html.tree(), places); err == nil {
 			c.textMaker = r
 		}
 	}
@@ -138,7 +137,6 @@ func (c *Compiled) compileHTML(shared *rewriter, files map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	c.textTree = tree.Copy()
 	t, err := htmltemplate.New(top).Funcs(htmltemplate.FuncMap(bodies)).AddParseTree(top, tree)
 	if err != nil {
 		return fmt.Errorf("template %s: %w", c.template.Name, err)

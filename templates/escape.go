@@ -121,6 +121,17 @@ func (s *state) writeEscaped(v any, chain []escaper) error {
 }
 
 func (s *state) writeText(text string, chain []escaper) error {
+	text = escapedURL(text, chain)
+	if len(chain) == 0 || chain[len(chain)-1] != escapeHTML {
+		_, err := s.out.WriteString(text)
+		return err
+	}
+	s.out.b = appendEscaped(s.out.b, text)
+	return s.out.check()
+}
+
+// escapedURL applies the escapers of URLs among chain.
+func escapedURL(text string, chain []escaper) string {
 	for _, e := range chain {
 		switch e {
 		case filterURL:
@@ -131,10 +142,5 @@ func (s *state) writeText(text string, chain []escaper) error {
 			text = percentEncoded(text, false)
 		}
 	}
-	if len(chain) == 0 || chain[len(chain)-1] != escapeHTML {
-		_, err := s.out.WriteString(text)
-		return err
-	}
-	s.out.b = appendEscaped(s.out.b, text)
-	return s.out.check()
+	return text
 }

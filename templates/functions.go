@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"errors"
 	"fmt"
 	"html/template"
 	"net/url"
@@ -245,7 +244,7 @@ func integer(v any) (int, bool) {
 // maxText is the most that one call of print or printf may give, so that a loop can't double a string for ever.
 const maxText = 64 << 10
 
-var errText = errors.New("print: the text grows beyond 64 kB")
+var errText = fmt.Errorf("%w: print gives more than %d bytes", ErrTooLarge, maxText)
 
 func printAll(vs ...any) (string, error) {
 	var b strings.Builder

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"bytes"
 )
 
 // Action is what a plan does with one template.
@@ -104,11 +103,19 @@ func (r *Registry) PlanPush(ctx context.Context, dir string, o PushOptions) (*Pl
 	if len(p.refusal.Reasons) == 0 {
 		err = p.checkBits(ctx, o)
 	}
-	if err == nil && len(p.refusal.Reasons) > 0 {
-		err = &p.refusal
-	}
 	if err != nil {
 		return nil, err
+	}
+	for _, m := range p.plan.files {
+		if m.template.BitIndex == noIndex {
+			continue // refused already
+		}
+		if _, err := withIndex(m.raw, m.template.BitIndex); err != nil {
+			p.refusal.add("%s: %s", m.template.Name, err)
+		}
+	}
+	if len(p.refusal.Reasons) > 0 {
+		return nil, &p.refusal
 	}
 	return p.plan, nil
 }

@@ -3,6 +3,7 @@ package templates
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"text/template/parse"
 )
 
@@ -143,19 +144,9 @@ func (t *translation) action(n *parse.ActionNode) (step, error) {
 			return onward, err
 		}, nil
 	}
-	cmds := n.Pipe.Cmds
-	var chain []escaper
-	for i, cmd := range cmds {
-		if id, ok := cmd.Args[0].(*parse.IdentifierNode); ok && len(cmd.Args) == 1 {
-			if e, ok := escapers[id.Ident]; ok {
-				chain = append(chain, e)
-				continue
-			}
-		}
-		if len(chain) > 0 {
-			return nil, errUnknown
-		}
-		cmds = n.Pipe.Cmds[:i+1]
+	cmds, chain, err := splitEscapers(n.Pipe.Cmds)
+	if err != nil {
+		return nil, err
 	}
 	if key, ok := slotName(cmds); ok {
 		if at, ok := t.slots[key]; ok && key[0] == '=' {
@@ -173,6 +164,27 @@ func (t *translation) action(n *parse.ActionNode) (step, error) {
 		}
 		return onward, s.writeEscaped(v, chain)
 	}, nil
+}
+
+// splitEscapers takes off what html/template has put behind a pipeline.
+func splitEscapers(cmds []*parse.CommandNode) ([]*parse.CommandNode, []escaper, error) {
+	end := len(cmds)
+	for end > 1 {
+		id, ok := cmds[end-1].Args[0].(*parse.IdentifierNode)
+		if !ok || !strings.HasPrefix(id.Ident, "_html_template_") {
+			break
+		}
+		end--
+	}
+	var chain []escaper
+	for _, cmd := range cmds[end:] {
+		e, ok := escapers[cmd.Args[0].(*parse.IdentifierNode).Ident]
+		if !ok {
+			return nil, nil, errUnknown
+		}
+		chain = append(chain, e)
+	}
+	return cmds[:end], chain, nil
 }
 
 // slotName is the name in the data of the mail that a pipeline of one variable reads.

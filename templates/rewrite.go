@@ -215,12 +215,14 @@ func (r *rewriter) call(s scope, n *parse.TemplateNode) []parse.Node {
 	called.set = assigned(called.tree.Root)
 	called.self = "$self" + called.suffix
 	pipe := n.Pipe
-	if pipe == nil {
+	var v abstract
+	if pipe != nil {
+		v, _ = r.pipe(s, pipe)
+	} else {
+		nothing := &parse.NilNode{NodeType: parse.NodeNil, Pos: n.Pos}
 		pipe = &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line}
-		pipe.Cmds = []*parse.CommandNode{command(n.Pos, &parse.NilNode{NodeType: parse.NodeNil, Pos: n.Pos}, parse.NewIdentifier(fnShow))}
-		slices.Reverse(pipe.Cmds[0].Args)
+		pipe.Cmds = []*parse.CommandNode{command(n.Pos, parse.NewIdentifier(fnIfAny), nothing)}
 	}
-	v, _ := r.pipe(s, pipe)
 	called.dollar, called.dot = v, v
 	pipe.Decl = []*parse.VariableNode{{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: []string{called.self}}}
 	r.files[called.tree.ParseName] = true

@@ -16,7 +16,7 @@ import (
 type textTranslation struct {
 	translation
 	at   place
-	tags []parse.Node // actions within the tag that is being read; its text has placeholders for them
+	tags []*parse.ActionNode // actions within the tag that is being read; its text has placeholders for them
 }
 
 // place is where in the HTML the walk is.
@@ -41,11 +41,10 @@ const (
 type target struct{ pieces []piece }
 
 type piece struct {
-	text string
-	val  expr
+	text  string
+	val   expr
+	chain []escaper // of the value, as a URL; the text needs none for HTML
 }
-
-func (t *target) String() string { return "" }
 
 func (t *target) eval(s *state, f *frame) (string, error) {
 	if len(t.pieces) == 1 && t.pieces[0].val == nil {
@@ -61,7 +60,7 @@ func (t *target) eval(s *state, f *frame) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		b.WriteString(show(v))
+		b.WriteString(escapedURL(show(v), p.chain))
 	}
 	return strings.TrimSpace(b.String()), nil
 }
@@ -70,7 +69,7 @@ func (p place) same(q place) bool {
 	return p.mode == q.mode && p.raw == q.raw && p.tag == q.tag && slices.Equal(p.hidden, q.hidden) && slices.Equal(p.links, q.links)
 }
 
-// buildText compiles the tree of the HTML, as it was before escapers were added, into a routine that writes to state.text.
+// buildText compiles the tree of the HTML into a routine that writes to state.text.
 func buildText(tree *parse.Tree, slots map[string]int) (*routine, error) {
 	t := &textTranslation{translation: translation{routine: &routine{}, slots: slots}}
 	var err error
@@ -130,10 +129,14 @@ func (t *textTranslation) action(n *parse.ActionNode) (program, error) {
 	if t.at.mode != inText || len(t.at.hidden) > 0 {
 		return nil, nil
 	}
-	if key, ok := slotName(n.Pipe.Cmds); ok && (key == slotPixel || key == slotAutoPixel) {
+	if key, ok := slotName(n.Pipe.Cmds[:1]); ok && (key == slotPixel || key == slotAutoPixel) {
 		return nil, nil
 	}
-	val, err := t.commands(n.Pipe.Cmds)
+	cmds, _, err := splitEscapers(n.Pipe.Cmds)
+	if err != nil {
+		return nil, err
+	}
+	val, err := t.commands(cmds)
 	if err != nil {
 		return nil, err
 	}
@@ -393,11 +396,15 @@ func (t *textTranslation) target(val string) (*target, error) {
 		if err != nil || i >= len(t.tags) {
 			return nil, errUnknown
 		}
-		v, err := t.commands(t.tags[i].(*parse.ActionNode).Pipe.Cmds)
+		cmds, chain, err := splitEscapers(t.tags[i].Pipe.Cmds)
 		if err != nil {
 			return nil, err
 		}
-		out.pieces, val = append(out.pieces, piece{val: v}), rest
+		v, err := t.commands(cmds)
+		if err != nil {
+			return nil, err
+		}
+		out.pieces, val = append(out.pieces, piece{val: v, chain: chain}), rest
 	}
 	return out, nil
 }
