@@ -33,6 +33,7 @@ func (h *Hit) OpenKind() OpenKind { return Classify(h.UserAgent, h.SentAt, h.At)
 const (
 	maxUserAgent = 512
 	maxMethod    = 16
+	minRecord    = 9       // kind and run; eight zeros, as a crash of the machine may leave, must not be a record whose checksum is right
 	maxRecord    = 8 << 10 // bytes of a hit's encoding; a user id, a URL and a user agent at their longest fit
 )
 
@@ -70,7 +71,7 @@ func cutRecord(b []byte) (payload, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n > maxRecord || uint64(len(b)) < 8+uint64(n) {
+	if n < minRecord || n > maxRecord || uint64(len(b)) < 8+uint64(n) {
 		return nil, nil, false
 	}
 	payload = b[8 : 8+n]

@@ -88,6 +88,8 @@ type Spool struct {
 	lock *os.File
 	ids  idSource
 
+	create func(path string) (chunkFile, error)
+
 	mu      sync.Mutex
 	pending *group
 	closed  bool
@@ -124,7 +126,7 @@ func OpenSpool(dir string, o SpoolOptions) (*Spool, error) {
 		return nil, fmt.Errorf("hit spool %s: %w", dir, err)
 	}
 	s := &Spool{
-		dir: dir, o: o, lock: lock, ids: newIDSource(), pending: newGroup(nil),
+		dir: dir, o: o, lock: lock, ids: newIDSource(), create: createFile, pending: newGroup(nil),
 		wake: make(chan struct{}, 1), flush: make(chan chan error), closing: make(chan struct{}),
 		files: make(chan fileEvent, 16), sealed: make(chan struct{}, 1), done: make(chan struct{}),
 	}

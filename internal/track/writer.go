@@ -12,10 +12,22 @@ const (
 	staleDir    = "stale"
 )
 
+// chunkFile is an *os.File, or one that breaks in a test.
+type chunkFile interface {
+	Write(p []byte) (int, error)
+	Sync() error
+	Truncate(size int64) error
+	Close() error
+}
+
+func createFile(path string) (chunkFile, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
 // openChunk is the file that takes hits.
 type openChunk struct {
 	id   string
-	file *os.File
+	file chunkFile
 	size int64 // of what was written whole
 	hits int
 }
@@ -103,7 +115,7 @@ func (w *writer) begin() error {
 	}
 	id := w.s.ids.next(w.s.o.Clock.Now())
 	path := filepath.Join(w.s.dir, id+openSuffix)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := w.s.create(path)
 	if err != nil {
 		return err
 	}
