@@ -92,8 +92,9 @@ func (p *pass) evaluateAgain(j *job, now time.Time) bool {
 	return true
 }
 
-// helperAfter is how long a wave goes on over one connection before another one is taken to help: a fast server needs none.
-const helperAfter = 10 * time.Millisecond
+// helperAfter is how long a wave goes on over one connection before another one is taken to help, and another one. A server that is
+// fast, or a machine that is busy, needs none: the batches beside this one have connections of their own.
+const helperAfter = 100 * time.Millisecond
 
 // send hands the mails of a wave to the SMTP server, over conn and, where that is slow, over others beside it. It releases conn.
 // Whoever was not begun when the pass had to stop stays waiting, with his claim. until is when the limits' grant expires.
