@@ -197,7 +197,7 @@ func printable(s string) string {
 }
 
 var (
-	indexLine = regexp.MustCompile(`(?m)^(["']?bitIndex["']?[ \t]*:)[ \t]*(?:null|~)?([ \t]*(?:#[^\r\n]*)?)(\r?)$`)
+	indexLine = regexp.MustCompile(`(?m)^(["']?bitIndex["']?[ \t]*:)(?:[ \t]*(?:null|~))?([ \t]*(?:#[^\r\n]*)?)(\r?)$`)
 	nameLine  = regexp.MustCompile(`(?m)^["']?name["']?[ \t]*:[^\r\n]*(\r?)$`)
 )
 
