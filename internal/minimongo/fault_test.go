@@ -50,7 +50,9 @@ func TestFaults(t *testing.T) {
 		{"applied and answered with an error", minimongo.Fault{Command: "update", After: minimongo.Action{Error: &minimongo.Error{Code: 64, Message: "waiting for replication timed out"}}}, [3]int{1, 2, 3}, [3]bool{true, false, false}},
 		{"answered late", minimongo.Fault{Command: "update", After: minimongo.Action{Delay: time.Millisecond}}, [3]int{1, 2, 3}, [3]bool{}},
 		{"another command", minimongo.Fault{Command: "insert", Before: minimongo.Action{Drop: true}}, [3]int{1, 2, 3}, [3]bool{}},
-		{"only where it says", minimongo.Fault{Where: func(_ string, cmd bson.Raw) bool { return cmd.Lookup("update").Type != 0 && cmd.Lookup("ordered").Boolean() }, Nth: 3, Before: minimongo.Action{Drop: true}}, [3]int{1, 2, 2}, [3]bool{false, false, true}},
+		{"only where it says", minimongo.Fault{Where: func(_ string, cmd bson.Raw) bool {
+			return cmd.Lookup("update").Type != 0 && cmd.Lookup("ordered").Boolean()
+		}, Nth: 3, Before: minimongo.Action{Drop: true}}, [3]int{1, 2, 2}, [3]bool{false, false, true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -414,13 +415,24 @@ func (s *Server) upsert(tx *bolt.Tx, db, coll string, f *filter, u *update) (doc
 // seed is the document that a filter's equalities describe; of a replacement only the _id counts.
 func (f *filter) seed(idOnly bool) (document, error) {
 	t := &tree{}
+	var seen []*predicate
 	for _, p := range f.conjuncts {
-		if p.op != "$eq" || idOnly && p.path != "_id" {
+		if idOnly && p.path != "_id" {
 			continue
 		}
-		if t.get(p.parts) != nil {
-			return nil, errorf(54, "cannot infer query fields to set, path '%s' is matched twice", p.path)
+		if p.op == "$in" && len(p.args) == 1 {
+			// MongoDB may turn this into an equality before it looks.
+			return nil, errorf(codeBadValue, "minimongo takes no $in of one value in an upsert, say {%s: value} instead", p.path)
 		}
+		if p.op != "$eq" {
+			continue
+		}
+		for _, q := range seen {
+			if n := min(len(p.parts), len(q.parts)); slices.Equal(p.parts[:n], q.parts[:n]) {
+				return nil, errorf(54, "cannot infer query fields to set, both paths '%s' and '%s' are matched", p.path, q.path)
+			}
+		}
+		seen = append(seen, p)
 		slot, err := t.make(p.parts)
 		if err != nil {
 			return nil, err

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -145,3 +148,26 @@ func all(c *mongo.Collection) ([]bson.Raw, error) {
 }
 
 func testDB(t *testing.T) *mongo.Database { return mongotest.DB(t) }
+
+// TestDifferencesAreDocumented: docs/minimongo.md lists every mark in its own words.
+func TestDifferencesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/minimongo.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mark := range regexp.MustCompile(`secantus: "([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
+			if !strings.Contains(string(page), "- "+mark[1]+"\n") {
+				t.Errorf("%s: %q is not in docs/minimongo.md", file, mark[1])
+			}
+		}
+	}
+}
