@@ -254,7 +254,7 @@ func TestAggregate(t *testing.T) {
 		{name: "unknown stage", pipeline: `{"p":[{"$foo":{}}]}`, code: 40324},
 		{name: "two stages in one", pipeline: `{"p":[{"$skip":1,"$limit":1}]}`, code: 40323},
 		{name: "group without _id", pipeline: `{"p":[{"$group":{"n":{"$sum":1}}}]}`, code: 15955},
-		{name: "unknown accumulator", pipeline: `{"p":[{"$group":{"_id":null,"n":{"$foo":1}}}]}`, code: 15952, differs: differs{secantus: "another code, 168"}},
+		{name: "unknown accumulator", pipeline: `{"p":[{"$group":{"_id":null,"n":{"$foo":1}}}]}`, code: 15952, differs: differs{secantus: "an unknown accumulator has another code, 168"}},
 		{name: "limit 0", pipeline: `{"p":[{"$limit":0}]}`, code: 15958},
 	}
 	for _, tt := range tests {

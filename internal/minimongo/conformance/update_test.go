@@ -37,7 +37,7 @@ func TestUpdate(t *testing.T) {
 		{name: "set a position", before: `{"waves":[{"done":false},{"done":false}]}`, update: `{"$set":{"waves.1.done":true}}`, want: `{"_id":0,"waves":[{"done":false},{"done":true}]}`},
 		{name: "set a position behind the end pads with null", before: `{"a":[1]}`, update: `{"$set":{"a.3":2}}`, want: `{"_id":0,"a":[1,null,null,2]}`},
 		{name: "set under a position behind the end", before: `{"a":[]}`, update: `{"$set":{"a.1.b":2}}`, want: `{"_id":0,"a":[null,{"b":2}]}`},
-		{name: "set far behind the end", before: `{"a":[1]}`, update: `{"$set":{"a.99999999":2}}`, code: 2, differs: differs{secantus: "internal error"}},
+		{name: "set far behind the end", before: `{"a":[1]}`, update: `{"$set":{"a.99999999":2}}`, code: 2, differs: differs{secantus: "a position far behind the end of an array is an internal error"}},
 		{name: "a position is a name in a document", before: `{"a":{}}`, update: `{"$set":{"a.0":1}}`, want: `{"_id":0,"a":{"0":1}}`},
 		{name: "an empty set", before: `{"a":1}`, update: `{"$set":{}}`, noop: true},
 		{name: "unset", before: `{"a":1,"b":{"c":1,"d":2}}`, update: `{"$unset":{"a":"","b.c":1}}`, want: `{"_id":0,"b":{"d":2}}`},
