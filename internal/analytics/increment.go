@@ -27,7 +27,7 @@ const (
 	MaxIDBytes   = 512 // of an Apply id, and of a document's _id twice as much
 	MaxPathBytes = 512
 	maxSetIDs    = 1_000
-	maxSetPaths  = 100_000 // of one id alone
+	maxSetPaths  = 50_000 // of one id alone
 	maxSetBytes  = 8 << 20
 	enoughPaths  = 20_000 // beyond which a set takes in no further id
 	enoughBytes  = 4 << 20
