@@ -48,7 +48,9 @@ func nothingToDo(err error) bool {
 
 // lookAt is one look at a batch; count says whether what it comes to is given to the analytics here. The pass is nil where there was none.
 func (w *Worker) lookAt(ctx context.Context, run string, n, passNo int, count bool, log *slog.Logger) (*pass, error) {
-	w.working.Add(1)
+	if err := w.begin(ctx); err != nil {
+		return nil, err
+	}
 	defer w.working.Done()
 	w.stats.Working.Add(1)
 	defer w.stats.Working.Add(-1)
@@ -105,6 +107,7 @@ type pass struct {
 	found  []campaign.Result // skips that no write has recorded yet
 	again  time.Time         // the earliest time at which somebody is to be looked at again; zero: nobody is waiting for a time
 	cuts   map[int]int       // how often a user's mail was cut off in this pass
+	rest   bool              // the server takes nothing now: the pass ends here
 	halt   string            // why the run must be paused
 	noSMTP string            // why there was no connection at the last attempt
 
@@ -240,13 +243,16 @@ func (p *pass) waves(ctx context.Context) (visited bool, err error) { // [again_
 		}
 		conn, ok := p.connect(ctx)
 		if !ok {
+			if v, _ := p.a.verdict(p.w.cfg.Clock.Now()); v == giveUp {
+				continue
+			}
 			return false, nil
 		}
 		more, err := p.wave(ctx, conn)
 		if err != nil {
 			return false, err
 		}
-		if !more || p.halt != "" {
+		if !more || p.rest || p.halt != "" {
 			return false, nil
 		}
 	}

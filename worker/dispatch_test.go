@@ -341,6 +341,71 @@ func TestNoSMTPServer(t *testing.T) {
 	}
 }
 
+func TestSenderRefusedForNow(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(10)
+	r := h.run("winback", 10)
+	refuse := true
+	h.smtp.answer = func(user, nth int) mail.Reply {
+		if refuse && user >= 3 {
+			return mail.Reply{Class: mail.Cut, Code: 451, Text: "too many mails from you"}
+		}
+		return mail.Reply{}
+	}
+	w := h.worker(oneConnection)
+	h.handle(w, r)
+	if n := h.smtp.total.Load(); n != 4 {
+		t.Errorf("%d mails were begun", n)
+	}
+	for range 5*6 + 1 {
+		h.clk.Advance(10 * time.Second)
+		h.handle(w, r)
+	}
+	if p := h.now(r).Paused; p != "the server takes no mail from news@example.com: 451 too many mails from you" {
+		t.Errorf("paused %q", p)
+	}
+	refuse = false
+	h.check(h.runs.ResumeRun(h.ctx, r.ID))
+	h.handle(w, r)
+	h.invariants(r, 10)
+}
+
+func TestCancelledWhileThereIsNoServer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(10)
+	r := h.run("winback", 10)
+	w := h.idleWorker()
+	h.smtp.connect = func() error { // the cancel comes while the handler waits for the server
+		steerTo(campaign.RunCancelling)(h, r)
+		h.check(w.watch(h.ctx))
+		return &mail.ConnectError{Step: "dial", Host: "x:25", Err: errors.New("connection refused")}
+	}
+	h.check(w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}))
+	if got := h.outcomes(r); len(got["skipped/cancelled"]) != 10 {
+		t.Errorf("%v", got)
+	}
+	h.invariants(r, 10)
+}
+
+func TestAStoppingWorkerTakesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(1)
+	r := h.run("winback", 1)
+	w := h.idleWorker()
+	ctx, cancel := context.WithCancel(h.ctx)
+	cancel()
+	h.check(w.Run(ctx))
+	if err := w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}); !errors.Is(err, ErrStopping) {
+		t.Errorf("%v", err)
+	}
+	if b, _ := h.batches.Get(h.ctx, r, 1); b.Epoch != 0 {
+		t.Error("the batch was taken")
+	}
+}
+
 // S10
 func TestCutConnections(t *testing.T) {
 	t.Parallel()

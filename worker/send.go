@@ -215,8 +215,11 @@ func (s *sending) mail(conn mail.Conn, j *job) {
 		j.result.Outcome, j.result.Reply = campaign.Unconfirmed, text
 	case mail.SenderRefused:
 		s.halt(fmt.Sprintf("the server refuses the sender %s: %s", p.a.from.Addr, text))
-	default: // cut before the end of DATA
-		s.cut(j, text)
+	default: // cut before the end of DATA, or MAIL FROM refused for now
+		s.cut(j, reply.Code, text, now)
+	}
+	if reply.Class != mail.Cut {
+		p.w.from.ended()
 	}
 	if reply.DomainSlow {
 		p.w.slow.asked(j.user.Domain, now)
@@ -232,11 +235,20 @@ func (s *sending) mail(conn mail.Conn, j *job) {
 // kills the connection.
 const maxCuts = 3
 
-func (s *sending) cut(j *job, text string) {
+func (s *sending) cut(j *job, code int, text string, now time.Time) {
+	p := s.p
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.result.Reply = text
-	if s.p.cuts[j.index]++; s.p.cuts[j.index] >= maxCuts {
+	if code != 0 { // an answer, and it is not about this mail: the server takes none from us now
+		s.halted, p.rest = true, true
+		p.lookAgainAt(now.Add(5 * time.Second))
+		if down := p.w.from.failed(now); down >= p.w.cfg.SMTPPatience && p.halt == "" {
+			p.halt = fmt.Sprintf("the server takes no mail from %s: %s", p.a.from.Addr, text)
+		}
+		return
+	}
+	if p.cuts[j.index]++; p.cuts[j.index] >= maxCuts {
 		j.result.Tried = true
 	}
 }

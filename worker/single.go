@@ -62,6 +62,11 @@ func (w *Worker) SendOne(ctx context.Context, s Single) (SingleResult, error) {
 	if err != nil {
 		return SingleResult{}, err
 	}
+	if run.Paused != "" && run.PausedBy == "worker" { // by an earlier call that met a fault; this one says to try again
+		if err := w.cfg.Runs.ResumeRun(ctx, run.ID); err != nil && !errors.Is(err, campaign.ErrRunFinished) {
+			return SingleResult{}, err
+		}
+	}
 	p, err := w.lookAt(ctx, run.ID, 1, 0, s.Count, w.log.With("run", run.ID))
 	if err != nil && !nothingToDo(err) && !errors.Is(err, campaign.ErrLostOwnership) {
 		return SingleResult{}, err

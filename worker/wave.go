@@ -230,6 +230,10 @@ func (p *pass) takeRoom(ctx context.Context) (picked []candidate, until time.Tim
 		}
 		room, until = g.N, g.Until
 	}
+	if len(spec.Limits.PerDomain) == 0 {
+		picked, p.ready = p.ready[:room:room], p.ready[room:]
+		return picked, until, nil
+	}
 	shut := map[string]bool{}
 	for len(picked) < room && len(p.ready) > 0 {
 		chosen, rest := p.choose(room-len(picked), shut)

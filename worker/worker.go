@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -59,13 +60,15 @@ type Worker struct {
 	cfg   Config
 	log   *slog.Logger
 	runs  runCache
-	smtp  outage
+	smtp  outage // no connection
+	from  outage // MAIL FROM refused for now
 	slow  slowDomains
 	stats Stats
 
-	stop     chan struct{} // closed when Run's context ends
-	stopOnce sync.Once
-	working  sync.WaitGroup
+	mu      sync.Mutex
+	stopped bool
+	stop    chan struct{} // closed when Run's context ends
+	working sync.WaitGroup
 
 	retryPause time.Duration // between attempts to connect
 }
@@ -107,7 +110,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			w.stopOnce.Do(func() { close(w.stop) })
+			w.mu.Lock()
+			if !w.stopped {
+				w.stopped = true
+				close(w.stop)
+			}
+			w.mu.Unlock()
 			w.working.Wait()
 			return nil
 		case <-t.C:
@@ -116,6 +124,20 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// ErrStopping is what handlers return that were called after the worker was told to stop.
+var ErrStopping = errors.New("the worker is stopping")
+
+// begin lets a handler in, unless the worker is stopping; the handler calls w.working.Done.
+func (w *Worker) begin(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped || ctx.Err() != nil {
+		return ErrStopping
+	}
+	w.working.Add(1)
+	return nil
 }
 
 // ownerName is a name that no other call of Own has.
