@@ -138,7 +138,7 @@ func plainDomain(s string) bool {
 			return false
 		}
 	}
-	return !strings.Contains(s, "xn--") && !strings.Contains(s, "XN--") && !strings.Contains(s, "Xn--") && !strings.Contains(s, "xN--")
+	return !strings.Contains(s, "--") || !strings.Contains(strings.ToLower(s), "xn--")
 }
 
 // plainLabels checks letters, digits and hyphens, 1 to 63 a label, the last label not all digits (that would be an IPv4 address).

@@ -104,7 +104,7 @@ func (f *field) at(path string, written bool) *field {
 
 func (f *field) child(name []byte) *field {
 	for _, c := range f.children {
-		if bytes.Equal(c.name, name) {
+		if len(c.name) == len(name) && c.name[0] == name[0] && bytes.Equal(c.name, name) { // most differ in the first two
 			return c
 		}
 	}

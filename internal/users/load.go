@@ -1,6 +1,7 @@
 package users
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,30 +43,52 @@ func (s *Store) loadRange(ctx context.Context, out []User, audience bson.D, ids 
 		return nil, err
 	}
 	defer cur.Close(context.WithoutCancel(ctx))
-	place := make(map[string]int, len(ids))
-	for i, id := range ids {
-		place[idKey(id)] = i
-	}
 	var docs arena
-	var key []byte
-	var places []int
+	places := finder{ids: ids}
 	first := len(out)
 	for cur.Next(ctx) {
-		id := s.idOf(cur.Current)
-		key = append(append(key[:0], byte(id.Type)), id.Value...)
-		at, ok := place[string(key)]
-		if !ok {
+		if !places.take(s.idOf(cur.Current)) {
 			continue
 		}
-		delete(place, string(key)) // a document that moved while we read may come twice
-		u := s.Parse(docs.copy(cur.Current), load.bit)
-		u.load = load
-		out, places = append(out, u), append(places, at)
+		out = append(out, User{load: load})
+		s.parse(&out[len(out)-1], docs.copy(cur.Current), load.bit)
 	}
-	if !slices.IsSorted(places) { // the server has chosen another index than that of _id
-		sort.Sort(byPlace{places, out[first:]})
+	if !slices.IsSorted(places.taken) { // the server has chosen another index than that of _id
+		sort.Sort(byPlace{places.taken, out[first:]})
 	}
 	return out, cur.Err()
+}
+
+// finder looks ids up in a list, best in its order.
+type finder struct {
+	ids   []bson.RawValue
+	next  int
+	taken []int          // places, in the order in which they were taken
+	all   map[string]int // made when an id comes that is not ahead
+}
+
+// take reports whether the id is on the list and was not taken before: a document that moves while a server reads may come
+// twice.
+func (f *finder) take(id bson.RawValue) bool {
+	for i := f.next; i < len(f.ids); i++ {
+		if f.ids[i].Type == id.Type && bytes.Equal(f.ids[i].Value, id.Value) {
+			f.next = i + 1
+			f.taken = append(f.taken, i)
+			return true
+		}
+	}
+	if f.all == nil {
+		f.all = make(map[string]int, len(f.ids))
+		for i, id := range f.ids {
+			f.all[idKey(id)] = i
+		}
+	}
+	i, ok := f.all[idKey(id)]
+	if !ok || slices.Contains(f.taken, i) {
+		return false
+	}
+	f.taken = append(f.taken, i)
+	return true
 }
 
 // idOf is the _id of a document. Servers put it first, so no more than that is read as a rule.
@@ -90,31 +113,6 @@ func (b byPlace) Less(i, j int) bool { return b.places[i] < b.places[j] }
 func (b byPlace) Swap(i, j int) {
 	b.places[i], b.places[j] = b.places[j], b.places[i]
 	b.us[i], b.us[j] = b.us[j], b.us[i]
-}
-
-// Each calls f for every user of the audience. The user and his document are valid until f returns; with an error f ends the
-// pass.
-func (s *Store) Each(ctx context.Context, audience bson.D, extra []string, bit int, f func(*User) error) error {
-	load := &projectionOf{fields: s.Fields(extra), bit: bit}
-	if audience == nil {
-		audience = bson.D{}
-	}
-	cur, err := s.coll.Find(ctx, audience, options.Find().SetProjection(load.fields).SetBatchSize(2*cursorBatch))
-	if err != nil {
-		return fmt.Errorf("users: read the audience: %w", err)
-	}
-	defer cur.Close(context.WithoutCancel(ctx))
-	for cur.Next(ctx) {
-		u := s.Parse(cur.Current, bit)
-		u.load = load
-		if err := f(&u); err != nil {
-			return err
-		}
-	}
-	if err := cur.Err(); err != nil {
-		return fmt.Errorf("users: read the audience: %w", err)
-	}
-	return nil
 }
 
 // Get reads one user, whatever audience he is in. ErrNotFound says that there is none.

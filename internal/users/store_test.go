@@ -1,6 +1,8 @@
 package users
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"sort"
 	"strings"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"postbit/internal/minimongo/mongotest"
 )
@@ -401,4 +405,65 @@ func TestFormatID(t *testing.T) {
 	if got := FormatID(bson.RawValue{Type: bson.TypeInt32}) + FormatID(bson.RawValue{}); got != "(broken id)" {
 		t.Errorf("%q", got)
 	}
+}
+
+func TestEachLeavesNothingBehind(t *testing.T) {
+	db := mongotest.DB(t)
+	f := open(t, db, Config{})
+	var docs []bson.D
+	for i := range 3000 {
+		docs = append(docs, d("_id", i))
+	}
+	f.insert(docs...)
+	before := goleak.IgnoreCurrent() // with the driver's own
+	stop := errors.New("stop")
+	for _, at := range []int{0, 1, 700, 2999} {
+		n := 0
+		err := f.store.Each(t.Context(), nil, nil, bit, func(*User) error {
+			if n == at {
+				return stop
+			}
+			n++
+			return nil
+		})
+		if !errors.Is(err, stop) || n != at {
+			t.Fatal(n, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := f.store.Each(ctx, nil, nil, bit, func(*User) error { cancel(); return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := f.store.Each(t.Context(), d("$nonsense", 1), nil, bit, nil); err == nil {
+		t.Fatal("a query that is none")
+	}
+	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("postbit/internal/minimongo.(*conn).serve"))
+}
+
+// The finder against a set, with ids in any order, twice, and unknown.
+func TestFinder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 20).Draw(t, "n")
+		f := finder{}
+		left := map[int32]int{}
+		for i := range n {
+			f.ids = append(f.ids, int32ID(int32(2*i)))
+			left[int32(2*i)] = i
+		}
+		for _, id := range rapid.SliceOf(rapid.Int32Range(-1, 41)).Draw(t, "ids") {
+			place, ok := left[id]
+			if f.take(int32ID(id)) != ok {
+				t.Fatalf("%d is on the list: %v", id, ok)
+			}
+			if ok && f.taken[len(f.taken)-1] != place {
+				t.Fatalf("%d has place %d, not %d", id, place, f.taken[len(f.taken)-1])
+			}
+			delete(left, id)
+		}
+	})
+}
+
+func int32ID(n int32) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeInt32, Value: binary.LittleEndian.AppendUint32(nil, uint32(n))}
 }

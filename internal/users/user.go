@@ -59,8 +59,15 @@ func (u *User) Bits() []byte { return u.was.blob }
 // Parse reads a user document. It never fails: what can't be read shows in Recipient.Unreadable or as a false AddressOK.
 // The user refers to doc, which must stay as it is.
 func (s *Store) Parse(doc bson.Raw, bit int) User {
+	var u User
+	s.parse(&u, doc, bit)
+	return u
+}
+
+// parse fills in a zero User.
+func (s *Store) parse(u *User, doc bson.Raw, bit int) {
 	var f found
-	u := User{Doc: doc}
+	u.Doc = doc
 	r := &u.Recipient
 	if !s.walk(doc, s.fields, &f) {
 		f.unreadable = true
@@ -79,7 +86,6 @@ func (s *Store) Parse(doc bson.Raw, bit int) User {
 	for i := range s.when {
 		r.Suppressed = r.Suppressed || s.when[i].orNone && f.seen&(1<<i) == 0
 	}
-	return u
 }
 
 func (u *User) readAddress(v bson.RawValue) {
