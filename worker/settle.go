@@ -52,7 +52,7 @@ func (p *pass) leavesClaims(found []campaign.Result) bool {
 }
 
 // takeBack undoes the claims of those who did not get their mail.
-func (p *pass) takeBack(ctx context.Context) (bool, error) {
+func (p *pass) takeBack(ctx context.Context) (bool, error) { // [takeBack]
 	var claims []users.Claim
 	for _, i := range p.o.TakeBacks() {
 		c := p.o.Claim(i)

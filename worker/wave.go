@@ -144,7 +144,7 @@ func (p *pass) wave(ctx context.Context, conn mail.Conn) (more bool, err error) 
 	for k, c := range picked {
 		wave[k] = campaign.WaveUser{Index: c.index, UnknownZone: c.user.UnknownZone}
 	}
-	if err := p.o.PushWave(ctx, wave, p.found, p.w.cfg.Clock.Now()); err != nil { // [a]
+	if err := p.o.PushWave(ctx, wave, p.found, p.w.cfg.Clock.Now()); err != nil { // [a: push the wave]
 		return false, err
 	}
 	p.w.stats.Waves.Add(1)
@@ -155,11 +155,11 @@ func (p *pass) wave(ctx context.Context, conn mail.Conn) (more bool, err error) 
 	for k := range picked {
 		jobs[k] = job{candidate: picked[k], result: campaign.Result{Index: picked[k].index, UnknownZone: picked[k].user.UnknownZone}}
 	}
-	if err := p.claim(ctx, jobs); err != nil { // [b]
+	if err := p.claim(ctx, jobs); err != nil { // [b: claim]
 		return false, err
 	}
 	taken = true
-	p.send(conn, jobs, until) // [c]
+	p.send(conn, jobs, until) // [c: send]
 	if err := p.suppress(ctx, jobs); err != nil {
 		return false, err
 	}
@@ -173,7 +173,7 @@ func (p *pass) end(ctx context.Context, jobs []job) error {
 		results[k] = jobs[k].result
 	}
 	now := p.w.cfg.Clock.Now()
-	if err := p.o.EndWave(ctx, results, now); err != nil { // [d]
+	if err := p.o.EndWave(ctx, results, now); err != nil { // [d: the end of the wave]
 		return err
 	}
 	var back []int

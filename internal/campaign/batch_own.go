@@ -143,7 +143,7 @@ type WaveUser struct {
 
 // PushWave opens a wave of users who wait, and records what was found about others on the way. From here on nobody else may send to
 // them in this run: whoever takes over sets them to Unconfirmed.
-func (o *Owned) PushWave(ctx context.Context, users []WaveUser, found []Result, now time.Time) error { // [a]
+func (o *Owned) PushWave(ctx context.Context, users []WaveUser, found []Result, now time.Time) error { // [a: push the wave]
 	if len(users) == 0 || len(o.Open) > 0 {
 		return fmt.Errorf("campaign: batch %s: push of %d users with %d in an open wave", o.id, len(users), len(o.Open))
 	}
@@ -164,7 +164,7 @@ func (o *Owned) PushWave(ctx context.Context, users []WaveUser, found []Result, 
 }
 
 // EndWave closes the open wave with its outcomes. Users of it without a result leave it as they came.
-func (o *Owned) EndWave(ctx context.Context, results []Result, now time.Time) error { // [d]
+func (o *Owned) EndWave(ctx context.Context, results []Result, now time.Time) error { // [d: the end of the wave]
 	if len(o.Open) == 0 {
 		return fmt.Errorf("campaign: batch %s: end of a wave, but none is open", o.id)
 	}
