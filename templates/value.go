@@ -149,9 +149,13 @@ func plainArray(doc []byte, n *need, zone *time.Location, depth int) any {
 func scalar(v bsoncore.Value, zone *time.Location) any {
 	switch v.Type {
 	case bsoncore.TypeString:
-		return clean(v.StringValue())
+		if text, ok := v.StringValueOK(); ok {
+			return clean(text)
+		}
 	case bsoncore.TypeSymbol:
-		return clean(v.Symbol())
+		if text, ok := v.SymbolOK(); ok {
+			return clean(text)
+		}
 	case bsoncore.TypeBoolean:
 		return v.Boolean()
 	case bsoncore.TypeInt32:
@@ -172,7 +176,7 @@ func scalar(v bsoncore.Value, zone *time.Location) any {
 		id := v.ObjectID()
 		return hex.EncodeToString(id[:])
 	case bsoncore.TypeBinary:
-		if subtype, b := v.Binary(); len(b) == 16 && (subtype == 3 || subtype == 4) {
+		if subtype, b, ok := v.BinaryOK(); ok && len(b) == 16 && (subtype == 3 || subtype == 4) {
 			x := hex.EncodeToString(b)
 			return x[:8] + "-" + x[8:12] + "-" + x[12:16] + "-" + x[16:20] + "-" + x[20:]
 		}
