@@ -44,7 +44,11 @@ func MessageID(run [8]byte, user bson.RawValue, domain string) string {
 // bytes. Bodies are sent as text: line ends of any kind become CRLF, invalid UTF-8 becomes U+FFFD, all else arrives byte for byte.
 // What can't be a header is refused with ErrHeader, a bad address with ErrAddress; nothing is repaired in silence.
 func (m *Message) Encode() ([]byte, error) {
-	b := make([]byte, 0, 1536+len(m.Text)*9/8+len(m.HTML)*9/8)
+	return m.AppendTo(make([]byte, 0, 1536+len(m.Text)*9/8+len(m.HTML)*9/8))
+}
+
+// AppendTo is Encode into a buffer that is used again for the next mail.
+func (m *Message) AppendTo(b []byte) ([]byte, error) {
 	b, err := m.appendHeaders(b)
 	if err != nil {
 		return nil, fmt.Errorf("mail to %q: %w", clip(m.To.Addr, 80), err)

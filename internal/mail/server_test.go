@@ -29,6 +29,9 @@ type sink struct {
 	*smtp.Server
 	addr string
 	auth []string // mechanisms on offer
+
+	forget bool // what was received
+
 	rcpt func(to string) error
 	mail func(from string) error
 	data func(to string) error
@@ -157,6 +160,9 @@ func (x *session) Data(r io.Reader) error {
 		if err := x.s.data(x.now.to); err != nil {
 			return err
 		}
+	}
+	if x.s.forget {
+		return nil
 	}
 	x.now.data = b
 	x.s.mu.Lock()
