@@ -142,6 +142,12 @@ func (w *Worker) dispatch(ctx, stopping context.Context, a *activeRun, n, passNo
 	p := &pass{w: w, a: a, o: o, log: log, stopping: stopping, cuts: map[int]int{}, uncounted: !count}
 	visited, err := p.waves(ctx)
 	if err != nil {
+		if len(o.Open) == 0 && !errors.Is(err, campaign.ErrLostOwnership) { // a read failed: whoever comes next need not wait for a takeover
+			stopRenewing()
+			if berr := o.GiveBack(ctx, w.cfg.Clock.Now()); berr != nil {
+				log.Debug("the batch was not given back", "err", berr)
+			}
+		}
 		return nil, err
 	}
 	pauseErr := p.pause(ctx)

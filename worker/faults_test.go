@@ -214,6 +214,23 @@ func TestKilledAtEveryCommand(t *testing.T) {
 	}
 }
 
+// A read that fails ends the look, and the next one need not wait until the batch may be taken over.
+func TestAFailedReadGivesTheBatchBack(t *testing.T) {
+	t.Parallel()
+	srv, db := mongotest.Server(t)
+	h := houseOn(t, db)
+	h.seed(5)
+	r := h.run("winback", 5)
+	w := h.idleWorker()
+	srv.Inject(minimongo.Fault{Command: "find", Before: minimongo.Action{Error: &minimongo.Error{Code: 2, Message: "no"}},
+		Where: func(_ string, cmd bson.Raw) bool { return cmd.Lookup("find").StringValue() == "users" }})
+	if err := w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}); err == nil {
+		t.Error("no error")
+	}
+	h.check(w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}))
+	h.invariants(r, 5)
+}
+
 // A worker that was given up for dead is not: it hangs in the middle of a mail while another one takes the batch over and finishes it.
 func TestAZombieEndsNothing(t *testing.T) {
 	t.Parallel()

@@ -79,17 +79,16 @@ func (p *pass) claim(ctx context.Context, jobs []job) error {
 // evaluateAgain evaluates a user who lost a race and reports whether he may be claimed again.
 func (p *pass) evaluateAgain(j *job, now time.Time) bool {
 	j.result.UnknownZone = j.user.UnknownZone
-	switch d := p.decide(&j.user, j.index, now); d.Outcome {
-	case rules.Skip:
-		r := p.givenUp(j.index, d.Rule.String())
-		r.UnknownZone = j.user.UnknownZone
-		j.result = r
-		return false
-	case rules.Defer:
-		j.until = d.Until
-		return false
+	d := p.a.rules.Decide(&j.user, false, now) // holders don't claim
+	if d.Outcome == rules.Send {
+		return true
 	}
-	return true
+	if r, skip := p.object(j.index, &j.user, d); skip {
+		j.result = r
+	} else {
+		j.until = d.Until
+	}
+	return false
 }
 
 // helperAfter is how long a wave goes on over one connection before another one is taken to help, and another one. A server that is

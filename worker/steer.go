@@ -6,11 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"postbit/internal/campaign"
 	"postbit/internal/mail"
-	"postbit/rules"
 	"postbit/templates"
 )
 
@@ -19,9 +16,7 @@ type activeRun struct {
 	run      *campaign.Run // its State and Paused are those of the first look; see steering
 	template *templates.Template
 	compiled *templates.Compiled
-	fields   []string
-	audience bson.D
-	message  rules.Message
+	rules    *Evaluator
 	from     mail.Address
 	replyTo  mail.Address
 	domain   string // of the sender, for Message-IDs
@@ -166,11 +161,9 @@ func (w *Worker) prepare(run *campaign.Run) (*activeRun, error) {
 	if a.compiled, err = a.template.Compile(); err != nil {
 		return fail(err)
 	}
-	a.fields = a.compiled.Fields()
-	if a.audience, err = run.Spec.AudienceQuery(run.StartedAt); err != nil {
+	if a.rules, err = NewEvaluator(run, a.template, a.compiled.Fields(), w.cfg.Users); err != nil {
 		return fail(err)
 	}
-	a.message = run.Spec.Message(a.template.Repeat, run)
 	from := a.template.From
 	if from == "" {
 		from = w.cfg.From

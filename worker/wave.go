@@ -43,52 +43,37 @@ func (p *pass) load(ctx context.Context, indexes []int) error {
 	for k, i := range indexes {
 		ids[k] = p.o.Users[i]
 	}
-	read := time.Now()
-	loaded, err := p.w.cfg.Users.Load(ctx, p.a.audience, ids, p.a.fields, p.a.template.BitIndex)
+	read, now := time.Now(), p.w.cfg.Clock.Now()
+	holds := func(k int) bool { _, held := p.o.Held(indexes[k]); return held }
+	evaluated, err := p.a.rules.Load(ctx, ids, holds, now)
 	if err != nil {
 		return fmt.Errorf("worker: load users of batch %s: %w", p.o.ID(), err)
 	}
-	now := p.w.cfg.Clock.Now()
-	k := 0 // both are in the order of ids, as a rule
-	for _, i := range indexes {
-		id := p.o.Users[i]
-		at := -1
-		for n := range loaded {
-			j := (k + n) % len(loaded)
-			if sameID(loaded[j].ID, id) {
-				at, k = j, (j+1)%len(loaded)
-				break
+	for k, e := range evaluated {
+		switch i := indexes[k]; {
+		case e.Left:
+			p.found = append(p.found, p.givenUp(i, "left"))
+		case e.Decision.Outcome == rules.Send:
+			p.ready = append(p.ready, candidate{index: i, user: e.User, read: read})
+		default:
+			if r, skip := p.object(i, &e.User, e.Decision); skip {
+				p.found = append(p.found, r)
+			} else {
+				p.lookAgainAt(e.Decision.Until)
 			}
 		}
-		if at < 0 {
-			p.found = append(p.found, p.givenUp(i, "left"))
-			continue
-		}
-		p.evaluate(candidate{index: i, user: loaded[at], read: read}, now)
 	}
 	return nil
 }
 
-func sameID(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
-
-// decide asks the rules. A held claim makes the user's own bit and last mail this very run's doing.
-func (p *pass) decide(u *users.User, index int, now time.Time) rules.Decision {
-	r := u.Recipient
-	_, r.HoldsClaim = p.o.Held(index)
-	return rules.Check(&r, &p.a.message, now)
-}
-
-func (p *pass) evaluate(c candidate, now time.Time) {
-	switch d := p.decide(&c.user, c.index, now); d.Outcome {
-	case rules.Skip:
-		r := p.givenUp(c.index, d.Rule.String())
-		r.UnknownZone = c.user.UnknownZone
-		p.found = append(p.found, r)
-	case rules.Defer:
-		p.lookAgainAt(d.Until)
-	default:
-		p.ready = append(p.ready, c)
+// object is the outcome of a user whom a rule keeps from getting the mail; false where it only defers him.
+func (p *pass) object(i int, u *users.User, d rules.Decision) (campaign.Result, bool) {
+	if d.Outcome != rules.Skip {
+		return campaign.Result{}, false
 	}
+	r := p.givenUp(i, d.Rule.String())
+	r.UnknownZone = u.UnknownZone
+	return r, true
 }
 
 // refresh reads again what is too old to be claimed.
@@ -337,3 +322,5 @@ func (p *pass) dropShut(shut map[string]bool) {
 	}
 	p.ready = kept
 }
+
+func sameID(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
