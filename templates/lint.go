@@ -56,7 +56,7 @@ func (l *linter) fields(users []bson.Raw) {
 	}
 	printed := map[string]bool{}
 	for _, sl := range l.c.slots {
-		if sl.shown {
+		if sl.bare {
 			printed[strings.Join(sl.path, ".")] = true
 		}
 	}

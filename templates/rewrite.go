@@ -30,6 +30,7 @@ type slot struct {
 	path          []string
 	values        int  // how often it is wanted as a value
 	shown         bool // it is printed
+	bare          bool // it is printed where nothing has asked before whether it is there
 	valueAt, text string
 }
 
@@ -52,7 +53,8 @@ type scope struct {
 	self   string   // the variable that holds what the template was called with, which is its $
 	dollar abstract // and what that is
 	dot    abstract
-	moved  bool // by with or range: . is not $ any more
+	moved  bool    // by with or range: . is not $ any more
+	sure   []*need // those that an if or with around has found to be there
 	suffix string
 	vars   *[]variable
 	set    map[string]bool // variables that are assigned to somewhere in this template
@@ -67,6 +69,14 @@ type variable struct {
 func (s scope) in() (inner scope, end func()) {
 	n := len(*s.vars)
 	return s, func() { *s.vars = (*s.vars)[:n] }
+}
+
+// found is the scope within an if or a with on v.
+func (s scope) found(v abstract) scope {
+	if v.exact {
+		s.sure = append(s.sure[:len(s.sure):len(s.sure)], v.needs[0])
+	}
+	return s
 }
 
 // root is the expression for the data of the mail, or of a value in it.
@@ -131,6 +141,7 @@ func (r *rewriter) action(s scope, n *parse.ActionNode) {
 	if len(n.Pipe.Cmds) == 1 && v.exact && len(last.Args) == 1 {
 		sl := r.slot(v.needs[0])
 		sl.shown = true
+		sl.bare = sl.bare || !slices.Contains(s.sure, sl.need)
 		if n, ok := last.Args[0].(*parse.VariableNode); ok && n.Ident[len(n.Ident)-1] == sl.valueAt {
 			sl.values--
 		}
@@ -148,7 +159,7 @@ func (r *rewriter) ifBranch(s scope, n *parse.BranchNode) {
 	v, _ := r.pipe(s, n.Pipe)
 	r.use(s, n.Pipe, v)
 	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, parse.NewIdentifier(fnTruth)))
-	r.list(s, n.List)
+	r.list(s.found(v), n.List)
 	r.list(s, n.ElseList)
 }
 
@@ -157,7 +168,7 @@ func (r *rewriter) with(s scope, n *parse.BranchNode) {
 	defer end()
 	v, _ := r.pipe(s, n.Pipe)
 	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, parse.NewIdentifier(fnIfAny)))
-	inner := s
+	inner := s.found(v)
 	inner.dot, inner.moved = v, true
 	r.list(inner, n.List)
 	useIfUntouched(v)
@@ -211,7 +222,7 @@ func (r *rewriter) call(s scope, n *parse.TemplateNode) []parse.Node {
 		return nil
 	}
 	r.copies++
-	called := scope{tree: r.trees[n.Name].Copy(), suffix: "_" + strconv.Itoa(r.copies), vars: &[]variable{}}
+	called := scope{tree: r.trees[n.Name].Copy(), suffix: "_" + strconv.Itoa(r.copies), vars: &[]variable{}, sure: s.sure}
 	called.set = assigned(called.tree.Root)
 	called.self = "$self" + called.suffix
 	pipe := n.Pipe

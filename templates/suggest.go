@@ -14,26 +14,32 @@ func suggest(word string, known []string) string {
 	return "; " + best + "?"
 }
 
-// distance is the Levenshtein distance of a and b, or limit if it is not below that.
+// distance counts the letters to add, to drop, to change, and the neighbours to swap, to get from a to b; limit if it is not
+// below that.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	width := len(b) + 1
+	d := make([]int, (len(a)+1)*width)
+	for i := range len(a) + 1 {
+		d[i*width] = i
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
+	for j := range width {
+		d[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			change := d[(i-1)*width+j-1]
+			if a[i-1] != b[j-1] {
 				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+			best := min(change, d[(i-1)*width+j]+1, d[i*width+j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				best = min(best, d[(i-2)*width+j-2]+1)
+			}
+			d[i*width+j] = best
 		}
 	}
-	return min(row[len(b)], limit)
+	return min(d[len(d)-1], limit)
 }
