@@ -15,14 +15,14 @@ import (
 )
 
 type campaignsCmd struct {
-	Apply campaignsApplyCmd `cmd:"" help:"Take over a folder of campaign files."`
-	//TODO	Rehearse campaignsRehearseCmd `cmd:"" help:"Run all rules over the audience and send nothing."`
-	List   campaignsListCmd   `cmd:"" help:"List the campaigns and where they stand."`
-	Show   campaignsShowCmd   `cmd:"" help:"Show a campaign and its latest run."`
-	Run    campaignsRunCmd    `cmd:"" help:"Start a run now."`
-	Pause  campaignsPauseCmd  `cmd:"" help:"Pause the run, or the schedule."`
-	Resume campaignsResumeCmd `cmd:"" help:"Let a paused run, or a paused schedule, go on."`
-	Cancel campaignsCancelCmd `cmd:"" help:"End the run; who has not been mailed counts as cancelled."`
+	Apply    campaignsApplyCmd    `cmd:"" help:"Take over a folder of campaign files."`
+	Rehearse campaignsRehearseCmd `cmd:"" help:"Run all rules over the audience and send nothing."`
+	List     campaignsListCmd     `cmd:"" help:"List the campaigns and where they stand."`
+	Show     campaignsShowCmd     `cmd:"" help:"Show a campaign and its latest run."`
+	Run      campaignsRunCmd      `cmd:"" help:"Start a run now."`
+	Pause    campaignsPauseCmd    `cmd:"" help:"Pause the run, or the schedule."`
+	Resume   campaignsResumeCmd   `cmd:"" help:"Let a paused run, or a paused schedule, go on."`
+	Cancel   campaignsCancelCmd   `cmd:"" help:"End the run; who has not been mailed counts as cancelled."`
 }
 
 type campaignsApplyCmd struct {

@@ -54,15 +54,15 @@ type cli struct {
 	Serve     serveCmd     `cmd:"" help:"Run the scheduler, the worker and the web side."`
 	Templates templatesCmd `cmd:"" help:"Messages and the bits that they own."`
 	Campaigns campaignsCmd `cmd:"" help:"What is sent to whom, and when."`
-	//TODO 	Send      sendCmd      `cmd:"" help:"Send one mail, through all rules."`
-	//TODO 	Explain   explainCmd   `cmd:"" help:"Show what the rules say about one user."`
-	Report reportCmd `cmd:"" help:"Counts of a campaign: the funnel by rule, opens by kind."`
-	//TODO 	Pixel     pixelCmd     `cmd:"" help:"Make a pixel for a mail that is sent elsewhere."`
-	//TODO 	Bits      bitsCmd      `cmd:"" help:"Which templates a user was ever sent."`
-	//TODO 	Users     usersCmd     `cmd:"" help:"Suppress users, or look at one."`
-	//TODO 	Doctor    doctorCmd    `cmd:"" help:"Check that everything is reachable, indexed, signed and shaped as expected."`
-	//TODO 	Minimongo minimongoCmd `cmd:"" help:"The embedded document store on its own, for development and tests."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Send      sendCmd      `cmd:"" help:"Send one mail, through all rules."`
+	Explain   explainCmd   `cmd:"" help:"Show what the rules say about one user."`
+	Report    reportCmd    `cmd:"" help:"Counts of a campaign: the funnel by rule, opens by kind."`
+	Pixel     pixelCmd     `cmd:"" help:"Make a pixel for a mail that is sent elsewhere."`
+	Bits      bitsCmd      `cmd:"" help:"Which templates a user was ever sent."`
+	Users     usersCmd     `cmd:"" help:"Suppress users, or look at one."`
+	Doctor    doctorCmd    `cmd:"" help:"Check that everything is reachable, indexed, signed and shaped as expected."`
+	Minimongo minimongoCmd `cmd:"" help:"The embedded document store on its own, for development and tests."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
 
 // app is what every command has at hand.

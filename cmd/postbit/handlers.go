@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"postbit/internal/campaign"
 	"postbit/internal/track"
 	"postbit/internal/users"
@@ -40,8 +38,7 @@ func (s *server) publicHandler() http.Handler {
 
 // adminHandler has the API where the web side is, and metrics and health anywhere.
 func (s *server) adminHandler() http.Handler {
-	metrics := prometheus.NewRegistry()
-	s.register(metrics)
+	metrics := web.NewRegistry(s.facts())
 	c := web.Config{
 		Token: s.cfg.AdminToken.Reveal(), Metrics: metrics, Log: s.log, Operations: s.ops,
 		Ready: map[string]func(context.Context) error{
@@ -50,6 +47,25 @@ func (s *server) adminHandler() http.Handler {
 		},
 	}
 	return web.New(c)
+}
+
+// facts are what the metrics of this process are read from.
+func (s *server) facts() web.Facts {
+	f := web.Facts{Queues: s.queue.Depths, Log: s.log}
+	if s.roles.scheduler {
+		f.Runs = s.campaigns.Unfinished
+	}
+	if s.roles.worker {
+		w := s.worker.Stats()
+		f.Mails = map[string]func() int64{"sent": w.Sent.Load, "failed": w.Failed.Load, "unconfirmed": w.Unconfirmed.Load, "retried": w.Retried.Load, "skipped": w.Skipped.Load}
+	}
+	if s.spool != nil {
+		f.Spool = func() (hits, waiting, stale int64) {
+			st := s.spool.Stats()
+			return st.Appended, st.Waiting, st.Stale
+		}
+	}
+	return f
 }
 
 // browserPages shows a mail again in the browser, as its run would write it today.

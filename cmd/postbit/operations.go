@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"postbit/internal/campaign"
-	"postbit/internal/mail"
 	"postbit/internal/users"
 	"postbit/internal/web"
 	"postbit/scheduler"
@@ -293,23 +292,4 @@ func forWeb[T any](v T, err error) (any, error) {
 		}
 	}
 	return nil, err
-}
-
-// sender is the address that a template's mails come from.
-func (g *graph) sender(t *templates.Template) (mail.Address, error) {
-	from := cmp.Or(t.From, g.cfg.From)
-	if from == "" {
-		return mail.Address{}, fmt.Errorf("template %s has no sender; write from: into it, or set POSTBIT_FROM", t.Name)
-	}
-	return mail.ParseAddress(from)
-}
-
-func (o *operations) Send(ctx context.Context, r web.SendRequest) (any, error) {
-	return nil, errors.New("TODO")
-}
-func (o *operations) Explain(ctx context.Context, campaign, user string, at time.Time) (any, error) {
-	return nil, errors.New("TODO")
-}
-func (o *operations) Pixel(ctx context.Context, campaign, user string) (any, error) {
-	return nil, errors.New("TODO")
 }

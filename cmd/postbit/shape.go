@@ -6,18 +6,37 @@ import (
 	"postbit/internal/users"
 )
 
-// shapeWarnings say what a sample of users lets one expect.
+// shapeWarnings say what a sample of users lets one expect of the rules.
 func shapeWarnings(s *users.Shape) []string {
-	var out []string
-	warn := func(n int, format string) {
-		if n > 0 {
-			out = append(out, fmt.Sprintf("%d of %d users sampled ", n, s.Sampled)+format)
+	noOpens := 0
+	if s.BitsNoOpen == s.HasBits { // nobody ever opened a mail: it is more likely that opens are kept elsewhere
+		noOpens = s.BitsNoOpen
+	}
+	return warnings(s,
+		warning{s.BadBits, "have a bitfield that can't be read: they get no mail (unreadable)"},
+		warning{s.BitsNoDate, "have bits but no known date of a mail: inactive and min_gap can't hold for them. Map users.fields.first_at and last_at, or set users.history_before"},
+		warning{noOpens, "have bits but no known open: templates they have are not sent again (already_sent). Map users.fields.open_first_at if you know their opens"},
+	)
+}
+
+// addressWarnings say what else it shows.
+func addressWarnings(s *users.Shape) []string {
+	return warnings(s,
+		warning{s.BadAddress, "have no address that can be mailed (address)"},
+		warning{s.UnknownZone, "have no known time zone: the default zone is theirs"},
+	)
+}
+
+type warning struct {
+	n    int
+	text string
+}
+
+func warnings(s *users.Shape, all ...warning) (out []string) {
+	for _, w := range all {
+		if w.n > 0 {
+			out = append(out, fmt.Sprintf("%d of %d users sampled %s", w.n, s.Sampled, w.text))
 		}
 	}
-	warn(s.BadBits, "have a bitfield that can't be read: they get no mail (unreadable)")
-	warn(s.BitsNoDate, "have bits but no known date of a mail: inactive and min_gap can't hold for them. Map users.fields.first_at and last_at, or set users.history_before")
-	warn(s.BitsNoOpen, "have bits but no known open: a template they have is not sent again (already_sent). Map users.fields.open_first_at if you know their opens")
-	warn(s.BadAddress, "have no address that can be mailed (address)")
-	warn(s.UnknownZone, "have no known time zone: the default zone is theirs")
 	return out
 }

@@ -14,13 +14,13 @@ import (
 )
 
 type templatesCmd struct {
-	Push   templatesPushCmd   `cmd:"" help:"Register a folder of templates: all of it or nothing."`
-	Import templatesImportCmd `cmd:"" help:"Register names and bits that other services own."`
-	List   templatesListCmd   `cmd:"" help:"List who owns which bit."`
-	Show   templatesShowCmd   `cmd:"" help:"Show one template."`
-	//TODO	Lint    templatesLintCmd    `cmd:"" help:"Check a folder of templates."`
-	//TODO	Preview templatesPreviewCmd `cmd:"" help:"Render a template for a user, or for a made-up one."`
-	Retire templatesRetireCmd `cmd:"" help:"Take a template out of use; its bit stays its own for good."`
+	Push    templatesPushCmd    `cmd:"" help:"Register a folder of templates: all of it or nothing."`
+	Import  templatesImportCmd  `cmd:"" help:"Register names and bits that other services own."`
+	List    templatesListCmd    `cmd:"" help:"List who owns which bit."`
+	Show    templatesShowCmd    `cmd:"" help:"Show one template."`
+	Lint    templatesLintCmd    `cmd:"" help:"Check a folder of templates."`
+	Preview templatesPreviewCmd `cmd:"" help:"Render a template for a user, or for a made-up one."`
+	Retire  templatesRetireCmd  `cmd:"" help:"Take a template out of use; its bit stays its own for good."`
 }
 
 var mongoOnly = config.Needs{Mongo: true}

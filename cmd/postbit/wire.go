@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func (a *app) open(ctx context.Context, n config.Needs) (_ *graph, err error) {
 	}()
 	at := addresses{mongo: a.cfg.MongoURI.Reveal(), redis: a.cfg.RedisURI, smtp: a.cfg.SMTPURL.Reveal(), secret: a.cfg.Secret.Reveal(), public: a.cfg.PublicURL}
 	if a.cfg.Embedded {
-		stack, err := embedded.Attach(ctx, embedded.Options{Dir: a.cfg.DataDir, Clock: a.clk, Log: a.log})
+		stack, err := embedded.Attach(ctx, embedded.Options{Dir: a.cfg.DataDir, Clock: a.clk, Log: a.log, PublicURL: cmp.Or(a.cfg.PublicURL, localURL(a.cfg.Listen))})
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +98,7 @@ func (g *graph) use(stack *embedded.Stack, at *addresses) {
 		at.secret = stack.Secret
 	}
 	if at.public == "" {
-		at.public = localURL(g.cfg.Listen)
+		at.public = stack.PublicURL
 	}
 }
 

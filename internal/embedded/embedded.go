@@ -28,6 +28,7 @@ type Options struct {
 	Clock     *clock.Clock
 	Log       *slog.Logger
 	Throwaway bool // the directory is a temporary one: nothing is synced to disk
+	PublicURL string // where the owner will be reached; others learn it from the owner
 }
 
 // Parts are the addresses of the embedded parts, as the settings would name them.
@@ -35,6 +36,8 @@ type Parts struct {
 	MongoURI string `json:"mongo_uri"`
 	RedisURI string `json:"redis_uri"`
 	PID      int    `json:"pid"`
+	// PublicURL is that of the owner's Options.
+	PublicURL string `json:"public_url"`
 
 	SMTPURL string `json:"-"` // the outbox
 	Secret  string `json:"-"` // signing keys, kept in the directory
@@ -123,7 +126,7 @@ func start(ctx context.Context, o Options) (_ *Stack, err error) {
 		}
 	}()
 	_ = os.Remove(filepath.Join(dir, addressFile)) // of an owner that was killed
-	s.PID = os.Getpid()
+	s.PID, s.PublicURL = os.Getpid(), o.PublicURL
 	s.SMTPURL = outbox(dir)
 	if s.Secret, err = keepSecret(filepath.Join(dir, secretFile)); err != nil {
 		return nil, err
