@@ -221,10 +221,7 @@ func (s *Server) count(r *request, dst []byte) ([]byte, error) {
 	err = r.each(func(key string, v value) (known bool, err error) {
 		switch key {
 		case "query":
-			var doc document
-			if doc, err = wantDocument(key, v); err == nil {
-				q.filter, err = parseFilter(doc)
-			}
+			q.filter, err = wantFilter(key, v)
 		case "limit":
 			q.limit, err = wantCount(key, v)
 		case "skip":

@@ -237,6 +237,9 @@ type change struct {
 func (c *collection) changes(tx *bolt.Tx, id, old, new []byte) ([]change, error) {
 	var out []change
 	for _, ix := range c.indexes {
+		if old != nil && new != nil && ix.untouched(old, new) {
+			continue
+		}
 		var before, after []entry
 		var multi bool
 		var err error
@@ -268,13 +271,29 @@ func (c *collection) changes(tx *bolt.Tx, id, old, new []byte) ([]change, error)
 	return out, nil
 }
 
+// without takes two sorted lists.
 func without(list, drop []entry) (out []entry) {
 	for _, e := range list {
-		if !slices.ContainsFunc(drop, func(d entry) bool { return bytes.Equal(d.key, e.key) }) {
+		for len(drop) > 0 && bytes.Compare(drop[0].key, e.key) < 0 {
+			drop = drop[1:]
+		}
+		if len(drop) == 0 || !bytes.Equal(drop[0].key, e.key) {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// untouched: none of the top-level fields that the index begins at is different.
+func (ix *index) untouched(old, new []byte) bool {
+	for _, f := range ix.fields {
+		a, oka := field(old, f.parts[0])
+		b, okb := field(new, f.parts[0])
+		if oka != okb || a.Type != b.Type || !bytes.Equal(a.Data, b.Data) {
+			return false
+		}
+	}
+	return true
 }
 
 // unused fails where another document than id has the entry.

@@ -56,20 +56,13 @@ func parseFind(r *request) (*findCommand, error) {
 	f := &findCommand{coll: coll, batchSize: firstBatch}
 	f.filter = matchAll
 	err = r.each(func(key string, v value) (known bool, err error) {
-		var doc document
 		switch key {
 		case "filter":
-			if doc, err = wantDocument(key, v); err == nil {
-				f.filter, err = parseFilter(doc)
-			}
+			f.filter, err = wantFilter(key, v)
 		case "sort":
-			if doc, err = wantDocument(key, v); err == nil {
-				f.order, err = parseSort(doc)
-			}
+			f.order, err = wantSort(key, v)
 		case "projection":
-			if doc, err = wantDocument(key, v); err == nil {
-				f.projection, err = parseProjection(doc)
-			}
+			f.projection, err = wantProjection(key, v)
 		case "hint":
 			f.hint = &v
 		case "skip":

@@ -20,20 +20,13 @@ func parseFindAndModify(r *request) (*findAndModify, error) {
 	f := &findAndModify{coll: coll}
 	f.filter = matchAll
 	err = r.each(func(key string, v value) (known bool, err error) {
-		var doc document
 		switch key {
 		case "query":
-			if doc, err = wantDocument(key, v); err == nil {
-				f.filter, err = parseFilter(doc)
-			}
+			f.filter, err = wantFilter(key, v)
 		case "sort":
-			if doc, err = wantDocument(key, v); err == nil {
-				f.order, err = parseSort(doc)
-			}
+			f.order, err = wantSort(key, v)
 		case "fields":
-			if doc, err = wantDocument(key, v); err == nil {
-				f.projection, err = parseProjection(doc)
-			}
+			f.projection, err = wantProjection(key, v)
 		case "update":
 			f.update, err = parseUpdate(v)
 		case "remove":

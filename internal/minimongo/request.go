@@ -164,6 +164,30 @@ func wantDocument(key string, v value) (document, error) {
 	return v.Data, nil
 }
 
+func wantFilter(key string, v value) (*filter, error) {
+	doc, err := wantDocument(key, v)
+	if err != nil {
+		return nil, err
+	}
+	return parseFilter(doc)
+}
+
+func wantSort(key string, v value) ([]sortField, error) {
+	doc, err := wantDocument(key, v)
+	if err != nil {
+		return nil, err
+	}
+	return parseSort(doc)
+}
+
+func wantProjection(key string, v value) (*projection, error) {
+	doc, err := wantDocument(key, v)
+	if err != nil {
+		return nil, err
+	}
+	return parseProjection(doc)
+}
+
 func wantCount(key string, v value) (int64, error) {
 	n, ok := integer(v)
 	if !ok {

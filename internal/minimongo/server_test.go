@@ -2,7 +2,6 @@ package minimongo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,16 +56,18 @@ func TestOneProcessPerFolder(t *testing.T) {
 }
 
 func TestMemoryLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
 	s, err := Open(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmp := s.store.tmp
+	s.must(t, parse(`{"insert":"c","documents":[{"_id":1}]}`))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(tmp); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is still there: %v", tmp, err)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
 	}
 }
 
@@ -205,6 +206,22 @@ func TestSweepRunsByItself(t *testing.T) {
 	s.must(t, bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "at", Value: bson.DateTime(0)}}}}})
 	for count(t, s, "c") > 0 {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestSweepAfterClose(t *testing.T) {
+	s, err := Open(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sweep(context.Background()); err == nil {
+		t.Error("a closed server swept")
+	}
+	if _, err := s.Listen("tcp", "127.0.0.1:0"); err == nil {
+		t.Error("a closed server listens")
 	}
 }
 

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // On disk: the bucket "catalog" describes each collection under "db\x00name". A collection has a bucket
@@ -21,9 +24,6 @@ import (
 var catalogBucket = []byte("catalog")
 
 const (
-	// Reserving address space keeps a growing file from waiting for open cursors: bbolt maps the file
-	// again when it has outgrown its mapping, and that needs all readers to be gone.
-	mapSize = 64 << 30
 	// A commit is shared by the writes that were waiting, until it has run for this long.
 	commitAfter = 20 * time.Millisecond
 )
@@ -31,7 +31,7 @@ const (
 type store struct {
 	db     *bolt.DB
 	log    *slog.Logger
-	tmp    string // removed on close; in-memory stores only
+	tmp    string // the folder of a store in memory
 	queue  chan *job
 	done   chan struct{}
 	mu     sync.Mutex
@@ -54,13 +54,13 @@ type job struct {
 func openStore(dir string, noSync bool, log *slog.Logger) (*store, error) {
 	s := &store{log: log, queue: make(chan *job, 256), done: make(chan struct{}), parsed: map[string]parsedEntry{}}
 	opts := &bolt.Options{
-		Timeout: 3 * time.Second, InitialMmapSize: mapSize, FreelistType: bolt.FreelistMapType,
+		Timeout: 3 * time.Second, InitialMmapSize: mapSize(), FreelistType: bolt.FreelistMapType,
 		NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync, NoStatistics: true,
 	}
 	if dir == "" {
-		tmp, err := memoryDir()
+		tmp, err := os.MkdirTemp("", "minimongo-")
 		if err != nil {
-			return nil, fmt.Errorf("minimongo: folder for an in-memory store: %w", err)
+			return nil, fmt.Errorf("minimongo: folder for a store in memory: %w", err)
 		}
 		s.tmp, dir = tmp, tmp
 		opts.NoSync, opts.NoGrowSync = true, true
@@ -69,7 +69,7 @@ func openStore(dir string, noSync bool, log *slog.Logger) (*store, error) {
 	}
 	file := filepath.Join(dir, "minimongo.db")
 	db, err := bolt.Open(file, 0o600, opts)
-	if errors.Is(err, bolt.ErrTimeout) {
+	if errors.Is(err, berrors.ErrTimeout) {
 		err = errors.New("another process has it open; stop that one or choose another folder")
 	}
 	if err == nil {
@@ -78,8 +78,12 @@ func openStore(dir string, noSync bool, log *slog.Logger) (*store, error) {
 			return err
 		})
 	}
-	if err != nil {
+	if s.tmp != "" {
+		// The open file does not need its name, so nothing is left even of a process that is killed. Where the system
+		// refuses this, close does it.
 		os.RemoveAll(s.tmp)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("minimongo: %s: %w", file, err)
 	}
 	s.db = db
@@ -87,14 +91,14 @@ func openStore(dir string, noSync bool, log *slog.Logger) (*store, error) {
 	return s, nil
 }
 
-// memoryDir prefers a file system in memory.
-func memoryDir() (string, error) {
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		if dir, err := os.MkdirTemp("/dev/shm", "minimongo-"); err == nil {
-			return dir, nil
-		}
+// mapSize is the address space to reserve, so that a growing file need not wait for open cursors: bbolt
+// maps the file again when it has outgrown its mapping, and that needs all readers to be gone.
+func mapSize() int {
+	if runtime.GOOS == "windows" || math.MaxInt < 1<<40 {
+		return 0 // there the file would take all of it at once, or there is not so much
 	}
-	return os.MkdirTemp("", "minimongo-")
+	size := int64(16 << 30)
+	return int(size)
 }
 
 // close ends the writer after what is queued. No reader and no further job may come.

@@ -32,6 +32,14 @@ const sweepAtOnce = 1000
 // Sweep deletes the documents whose time in a TTL index is over by the server's clock, and says how many
 // these were. The server does this by itself every Config.SweepEvery.
 func (s *Server) Sweep(ctx context.Context) (deleted int, err error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return 0, errClosing
+	}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer s.wg.Done()
 	type ttlIndex struct{ db, coll, name string }
 	var all []ttlIndex
 	err = s.store.view(func(tx *bolt.Tx) error {

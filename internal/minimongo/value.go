@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -373,5 +372,3 @@ func shellDoc(doc []byte) string {
 		fmt.Fprintf(&b, " %s: %s", k, shell(v))
 	}
 }
-
-func millis(t time.Time) int64 { return t.UnixMilli() }
