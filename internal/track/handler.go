@@ -57,21 +57,19 @@ func NewHandler(c HandlerConfig) http.Handler {
 	return &handler{c}
 }
 
+// ServeHTTP looks at the last two parts of the path only: a public URL may have a path of its own, and the proxy in front may take it off or not.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
-	if len(path) < 3 || path[0] != '/' || path[2] != '/' {
-		h.page(w, r, http.StatusNotFound, pageNotFound)
-		return
-	}
-	token := path[3:]
-	switch path[1] {
-	case 'o':
+	i := max(strings.LastIndexByte(path, '/'), 0)
+	kind, token := path[:i], strings.TrimPrefix(path[i:], "/")
+	switch {
+	case strings.HasSuffix(kind, "/o"):
 		h.pixel(w, r, strings.TrimSuffix(token, ".gif"))
-	case 'c':
+	case strings.HasSuffix(kind, "/c"):
 		h.click(w, r, token)
-	case 'u':
+	case strings.HasSuffix(kind, "/u"):
 		h.unsubscribe(w, r, token)
-	case 'b':
+	case strings.HasSuffix(kind, "/b"):
 		h.browser(w, r, token)
 	default:
 		h.page(w, r, http.StatusNotFound, pageNotFound)

@@ -146,7 +146,7 @@ func TestPixelWithABadToken(t *testing.T) {
 	want := s.do("GET", "/o/"+good+".gif")
 	for name, path := range map[string]string{
 		"tampered": "/o/" + good[:20] + "x" + good[21:] + ".gif", "truncated": "/o/" + good[:len(good)-3] + ".gif", "10 kB": "/o/" + strings.Repeat("A", 10<<10) + ".gif", "empty": "/o/.gif", "nothing": "/o/",
-		"of another kind": "/o/" + s.token(Unsubscribe) + ".gif", "of a link": "/o/" + s.token(Click) + ".gif", "a path": "/o/../u/x.gif", "percent": "/o/%00%ff.gif",
+		"of another kind": "/o/" + s.token(Unsubscribe) + ".gif", "of a link": "/o/" + s.token(Click) + ".gif", "percent": "/o/%00%ff.gif",
 	} {
 		w := s.do("GET", path)
 		if w.Code != 200 || !bytes.Equal(w.Body.Bytes(), want.Body.Bytes()) || fmt.Sprint(w.Header()) != fmt.Sprint(want.Header()) {
@@ -157,6 +157,25 @@ func TestPixelWithABadToken(t *testing.T) {
 	if s.log.Len() != 0 {
 		t.Errorf("logged: %s", s.log.String())
 	}
+}
+
+// A public URL with a path works whether or not the proxy takes the path off.
+func TestAnyPathInFront(t *testing.T) {
+	s := newSite(t)
+	for _, prefix := range []string{"", "/mail", "/a/b/o/c"} {
+		s.tray.hits = nil
+		s.do("GET", prefix+"/o/"+s.token(Open)+".gif")
+		if w := s.do("GET", prefix+"/c/"+s.token(Click)); w.Code != 302 {
+			t.Errorf("%s: %d", prefix, w.Code)
+		}
+		s.hits(2)
+	}
+	for _, path := range []string{"/", "/o", "/ou/" + s.token(Unsubscribe), "/o/x/y", "/o/" + s.token(Open) + "/", "*"} {
+		if w := s.do("GET", path); w.Code != 404 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	s.hits(2)
 }
 
 func TestMethods(t *testing.T) {

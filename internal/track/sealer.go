@@ -129,6 +129,11 @@ func (s *Spool) recover() error {
 	})
 }
 
+func (s *Spool) countStale() (n int) {
+	eachName(filepath.Join(s.dir, staleDir), func(string) error { n++; return nil })
+	return n
+}
+
 // eachName calls f for the names in a folder, a few hundred at a time, since there may be very many.
 func eachName(dir string, f func(name string) error) error {
 	d, err := os.Open(dir)

@@ -134,6 +134,9 @@ func OpenSpool(dir string, o SpoolOptions) (*Spool, error) {
 		lock.Close()
 		return nil, fmt.Errorf("hit spool %s: %w", dir, err)
 	}
+	if n := s.countStale(); n > 0 {
+		o.Log.Warn("there are chunks of hits that were too old to be counted", "chunks", n, "dir", filepath.Join(dir, staleDir))
+	}
 	go s.run()
 	return s, nil
 }
