@@ -57,6 +57,7 @@ type state struct {
 	shown    []string // by slot: fields that are printed
 	vars     []any
 	args     []any // of the functions that are being called
+	clicks   []click
 	out      output
 	text     textWriter
 	links    Links
@@ -138,6 +139,8 @@ func (s *state) begin(user bson.Raw, l Links) {
 func (s *state) end() {
 	clear(s.values)
 	clear(s.shown)
+	clear(s.clicks)
+	s.clicks = s.clicks[:0]
 	s.links, s.data, s.preheader = Links{}, nil, ""
 	s.args = s.args[:0]
 	if cap(s.out.b) > 128<<10 {
@@ -199,17 +202,33 @@ func (s *state) asData() map[string]any {
 	return s.data
 }
 
-// link is target by way of the click counter. Only the web and mail may be pointed to.
+// link is target by way of the click counter. Only the web may be pointed to. Most links stand in the HTML and in the text, and
+// are signed once.
 func (s *state) link(target string) string {
+	for _, c := range s.clicks {
+		if c.target == target {
+			return c.by
+		}
+	}
 	u, err := url.Parse(strings.TrimSpace(target))
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return ""
+	by := ""
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+	case s.links.Click == nil || !s.compiled.template.Track:
+		by = target
+	default:
+		by = s.links.Click(target)
 	}
-	if s.links.Click == nil || !s.compiled.template.Track {
-		return target
+	if len(s.clicks) < maxClicks {
+		s.clicks = append(s.clicks, click{target, by})
 	}
-	return s.links.Click(target)
+	return by
 }
+
+// click is a link of this mail, and the way to it.
+type click struct{ target, by string }
+
+const maxClicks = 64
 
 // each lets a range walk over lists and documents, as long as the mail's budget of rounds lasts.
 func (s *state) each(v any) (any, error) {

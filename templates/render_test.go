@@ -308,6 +308,19 @@ func TestHugeMailsAreRefused(t *testing.T) {
 	}
 }
 
+func TestALinkIsSignedOncePerMail(t *testing.T) {
+	c := compile(t, bodyOf(`<a href="{{ link "https://x.example/a" }}">a</a><a href="{{ link "https://x.example/b" }}">b</a>`))
+	l, signed := testLinks, 0
+	l.Click = func(to string) string { signed++; return fmt.Sprint(to, "#", signed) }
+	for mail := range 3 {
+		out, err := c.Render(emptyDocument, l)
+		want := fmt.Sprintf("a <https://x.example/a#%d>b <https://x.example/b#%d>\n", 2*mail+1, 2*mail+2)
+		if err != nil || out.Text != want || !strings.Contains(out.HTML, fmt.Sprintf(`"https://x.example/a#%d"`, 2*mail+1)) {
+			t.Errorf("%s%s, %v", out.HTML, out.Text, err)
+		}
+	}
+}
+
 func TestConcurrentRendering(t *testing.T) {
 	c := compile(t, bodyOf(`<p>{{ .User.name }}{{ with .User.a }}{{ .b }}{{ end }}{{ unsubscribe }}</p>`))
 	var wg sync.WaitGroup
