@@ -54,9 +54,10 @@ func TestFaults(t *testing.T) {
 			return cmd.Lookup("update").Type != 0 && cmd.Lookup("ordered").Boolean()
 		}, Nth: 3, Before: minimongo.Action{Drop: true}}, [3]int{1, 2, 2}, [3]bool{false, false, true}},
 	}
+	leakFree(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			leakFree(t)
+			t.Parallel() // after a lost connection the driver waits for half a second
 			s, db := mongotest.Server(t)
 			c := db.Collection("c")
 			if _, err := c.InsertOne(context.Background(), bson.M{"_id": 1, "n": 0}); err != nil {

@@ -27,7 +27,7 @@ func (s *Server) explainFind(t testing.TB, find string) (stage, index string, ke
 
 func TestIndexesAreUsed(t *testing.T) {
 	s := open(t, Config{})
-	const n = 20_000
+	const n = 10_000
 	var docs []any
 	for i := range n {
 		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "run", Value: i % 100}, {Key: "at", Value: i}, {Key: "plan", Value: []string{"free", "pro"}[i%2]},
@@ -49,7 +49,7 @@ func TestIndexesAreUsed(t *testing.T) {
 		{"compare-and-set", `{"find":"c","filter":{"_id":77,"blob":{"$binary":{"base64":"TQ==","subType":"00"}},"at":{"$lt":100}}}`, "IDHACK", "_id_", 1, 1},
 		{"range of _id", `{"find":"c","filter":{"_id":{"$gte":100,"$lt":600}}}`, "IXSCAN", "_id_", 500, 500},
 		{"range of _id and audience", `{"find":"c","filter":{"plan":"free","_id":{"$gte":100,"$lte":599}}}`, "IXSCAN", "_id_", 500, 250},
-		{"next page by _id", `{"find":"c","filter":{"plan":"free","_id":{"$gt":19900}},"sort":{"_id":1},"limit":10}`, "IXSCAN", "_id_", 20, 10},
+		{"next page by _id", `{"find":"c","filter":{"plan":"free","_id":{"$gt":9900}},"sort":{"_id":1},"limit":10}`, "IXSCAN", "_id_", 20, 10},
 		{"$in of a thousand ids", thousand, "IXSCAN", "_id_", 1000, 1000},
 		{"the last by _id", `{"find":"c","sort":{"_id":-1},"limit":1}`, "IXSCAN", "_id_", 1, 1},
 		{"equality and range", `{"find":"c","filter":{"run":7,"at":{"$gte":1000,"$lt":2000}}}`, "IXSCAN", "run_at", 10, 10},
@@ -58,7 +58,7 @@ func TestIndexesAreUsed(t *testing.T) {
 		{"sort by the prefix", `{"find":"c","sort":{"run":1,"at":-1},"limit":5}`, "IXSCAN", "run_at", 5, 5},
 		{"sort by the prefix downwards", `{"find":"c","sort":{"run":-1,"at":1},"limit":5}`, "IXSCAN", "run_at", 5, 5},
 		{"$in on the prefix, sorted", `{"find":"c","filter":{"run":{"$in":[7,3]}},"sort":{"run":1,"at":-1},"limit":5}`, "IXSCAN", "run_at", 5, 5},
-		{"sort against the index", `{"find":"c","filter":{"run":7},"sort":{"run":1,"plan":1}}`, "SORT+IXSCAN", "run_at", 200, 200},
+		{"sort against the index", `{"find":"c","filter":{"run":7},"sort":{"run":1,"plan":1}}`, "SORT+IXSCAN", "run_at", 100, 100},
 		{"array element", `{"find":"c","filter":{"ids":"b500"}}`, "IXSCAN", "ids", 1, 1},
 		{"array elements", `{"find":"c","filter":{"ids":{"$in":["a1","b1","a2"]}}}`, "IXSCAN", "ids", 3, 2},
 		{"in $and", `{"find":"c","filter":{"$and":[{"run":7},{"$and":[{"at":1007}]}]}}`, "IXSCAN", "run_at", 1, 1},

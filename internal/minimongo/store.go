@@ -54,7 +54,7 @@ type job struct {
 func openStore(dir string, noSync bool, log *slog.Logger) (*store, error) {
 	s := &store{log: log, queue: make(chan *job, 256), done: make(chan struct{}), parsed: map[string]parsedEntry{}}
 	opts := &bolt.Options{
-		Timeout: 3 * time.Second, InitialMmapSize: mapSize(), FreelistType: bolt.FreelistMapType,
+		Timeout: time.Second, InitialMmapSize: mapSize(), FreelistType: bolt.FreelistMapType,
 		NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync, NoStatistics: true,
 	}
 	if dir == "" {
