@@ -3,6 +3,7 @@ package track
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,7 @@ const (
 	maxUnderWay      = 1024
 	maxBytesUnderWay = 8 << 20
 	askAtOnce        = 256
+	giveUp           = 3 // chunks that can't be shipped in one look: it isn't the chunk, it is the queue
 	pollEvery        = time.Second
 )
 
@@ -184,6 +186,7 @@ func (s *Spool) deleteDone(ctx context.Context, l Ledger) error {
 }
 
 func (s *Spool) shipDue(ctx context.Context, q Queue, now time.Time) error {
+	var failed []error
 	gone := map[*underWay]bool{}
 	defer s.drop(func(c *underWay) bool { return gone[c] })
 	for _, c := range s.ship.chunks {
@@ -200,11 +203,14 @@ func (s *Spool) shipDue(ctx context.Context, q Queue, now time.Time) error {
 			gone[c] = true
 			continue
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = q.EnqueueHits(ctx, c.id, data)
 		}
-		if err := q.EnqueueHits(ctx, c.id, data); err != nil {
-			return err
+		if err != nil {
+			if failed = append(failed, fmt.Errorf("chunk %s: %w", c.id, err)); len(failed) == giveUp || ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		if !again {
 			c.size = int64(len(data))
@@ -213,7 +219,7 @@ func (s *Spool) shipDue(ctx context.Context, q Queue, now time.Time) error {
 		c.shipped, c.ask = now, true
 		s.stats.shipped.Add(1)
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // counters are those of Stats.

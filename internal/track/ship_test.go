@@ -24,6 +24,8 @@ type post struct {
 	asked   []string
 	largest int // question
 	down    error
+	refuse  string // an id
+	tried   int
 	blind   error // of the ledger
 	note    chan struct{}
 }
@@ -35,8 +37,12 @@ func newPost() *post {
 func (p *post) EnqueueHits(_ context.Context, id string, data []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.tried++
 	if p.down != nil {
 		return p.down
+	}
+	if p.refuse == id {
+		return errors.New("not this one")
 	}
 	hits, err := DecodeChunk(data)
 	if err != nil {
@@ -192,6 +198,25 @@ func TestQueueIsDown(t *testing.T) {
 	s.post.down = nil
 	s.tick(time.Second)
 	s.want("shipped", s.post.take(), a, b)
+}
+
+// A chunk that the queue won't have doesn't stand in the way of the others; a queue that is down isn't asked a thousand times.
+func TestOneChunkIsRefused(t *testing.T) {
+	s := newShipping(t, SpoolOptions{})
+	a, b, c := s.chunk(1), s.chunk(2), s.chunk(3)
+	s.post.refuse = a
+	if err := s.tick(0); err == nil {
+		t.Error("the error is lost")
+	}
+	s.want("shipped", s.post.take(), b, c)
+	for n := range 10 {
+		s.chunk(10 + n)
+	}
+	s.post.down, s.post.tried = errors.New("no redis"), 0
+	s.tick(time.Second)
+	if s.post.tried != giveUp {
+		t.Errorf("tried %d times", s.post.tried)
+	}
 }
 
 // What an earlier process left may have been counted already: the ledger is asked first.
