@@ -264,17 +264,25 @@ func (p *pass) waves(ctx context.Context) (visited bool, err error) { // [again_
 	}
 }
 
-// begin lists whom this pass has to look at: those without an outcome, but for those whose backoff is not over.
+// begin lists whom this pass has to look at: those without an outcome, but for those whose turn has not come.
 func (p *pass) begin() {
 	now := p.w.cfg.Clock.Now()
 	for _, i := range p.o.Waiting() {
-		u := p.o.User(i)
-		if at := retryAt(u); u.Tries > 0 && now.Before(at) && now.Before(p.a.run.ExpiresAt()) {
+		at := turn(p.o.User(i))
+		if now.Before(at) && now.Before(p.a.run.ExpiresAt()) {
 			p.lookAgainAt(at)
 			continue
 		}
 		p.unseen = append(p.unseen, i)
 	}
+}
+
+// turn is when a user who has no outcome is to be looked at: when his deferral or his backoff is over.
+func turn(u campaign.UserOutcome) time.Time {
+	if !u.Until.IsZero() {
+		return u.Until
+	}
+	return retryAt(u)
 }
 
 // lookAgainAt notes a time at which somebody of the batch is to be looked at again.

@@ -696,6 +696,44 @@ func TestSkippedOnceHoweverOftenLookedAt(t *testing.T) {
 	h.invariants(r, 4)
 }
 
+// Who waits for his window is not even loaded before it opens, and who unsubscribes while he waits gets nothing.
+func TestDeferredUsersAreLookedAtInTheirTurn(t *testing.T) {
+	t.Parallel()
+	zones := []string{"Europe/Berlin", "Asia/Tokyo", "America/New_York"}
+	h := newHouse(t)
+	h.seed(6, func(i int, doc bson.M) { doc["timezone"] = zones[i%3] })
+	r := h.run("winback", 6, func(r *campaign.Run) { r.Spec.Rules.Window = rules.Window{From: 9 * 60, To: 12 * 60} })
+	w := h.worker()
+	h.handle(w, r) // 10:00 in Berlin, 18:00 in Tokyo, 04:00 in New York
+	if d := cmp.Diff([]int{0, 3}, h.smtp.recipients()); d != "" {
+		t.Error(d)
+	}
+	_, err := h.coll.UpdateOne(h.ctx, bson.D{{Key: "_id", Value: int32(4)}}, bson.D{{Key: "$set", Value: bson.D{{Key: "postbit.status", Value: "unsubscribed"}}}})
+	h.check(err)
+	for _, want := range []struct {
+		at      time.Time
+		waiting []int
+	}{
+		{time.Date(2026, 12, 1, 14, 0, 0, 0, time.UTC), []int{1, 4}}, // New York
+		{time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC), nil},          // Tokyo
+	} {
+		next, err := h.batches.NextDue(h.ctx, r)
+		h.check(err)
+		if !next.Equal(want.at) {
+			t.Fatalf("due at %s, want %s", next, want.at)
+		}
+		h.clk.Advance(next.Sub(h.clk.Now()))
+		h.handle(w, r)
+		if d := cmp.Diff(want.waiting, h.outcomes(r)["waiting"]); d != "" {
+			t.Error(d)
+		}
+	}
+	if got := h.outcomes(r); !cmp.Equal(got["sent"], []int{0, 1, 2, 3, 5}) || !cmp.Equal(got["skipped/suppressed"], []int{4}) {
+		t.Errorf("%v", got)
+	}
+	h.invariants(r, 6)
+}
+
 func TestWhoIsGoneHasLeft(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -21,7 +21,6 @@ type job struct {
 	candidate
 	claimed bool
 	result  campaign.Result
-	until   time.Time // when a user who stays is to be looked at again; zero: at once
 }
 
 // claim claims those who hold no claim yet. Who was changed by somebody else since he was read is evaluated again, and claimed once
@@ -83,11 +82,7 @@ func (p *pass) evaluateAgain(j *job, now time.Time) bool {
 	if d.Outcome == rules.Send {
 		return true
 	}
-	if r, skip := p.object(j.index, &j.user, d); skip {
-		j.result = r
-	} else {
-		j.until = d.Until
-	}
+	j.result = p.object(j.index, &j.user, d)
 	return false
 }
 

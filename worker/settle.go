@@ -14,7 +14,7 @@ import (
 func (p *pass) settle(ctx context.Context, visited bool, stopRenewing func()) error { // [settle]
 	now := p.w.cfg.Clock.Now()
 	found := p.found
-	p.w.stats.Skipped.Add(int64(len(found)))
+	p.countFound(found)
 	if p.leavesClaims(found) {
 		if err := p.o.Record(ctx, found, now); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (p *pass) settle(ctx context.Context, visited bool, stopRenewing func()) er
 // leavesClaims reports whether one of the results marks a claim to be taken back: that has to be written before it is done.
 func (p *pass) leavesClaims(found []campaign.Result) bool {
 	for _, r := range found {
-		if _, held := p.o.Held(r.Index); held {
+		if _, held := p.o.Held(r.Index); held && r.Outcome != campaign.Waiting {
 			return true
 		}
 	}

@@ -56,24 +56,23 @@ func (p *pass) load(ctx context.Context, indexes []int) error {
 		case e.Decision.Outcome == rules.Send:
 			p.ready = append(p.ready, candidate{index: i, user: e.User, read: read})
 		default:
-			if r, skip := p.object(i, &e.User, e.Decision); skip {
-				p.found = append(p.found, r)
-			} else {
-				p.lookAgainAt(e.Decision.Until)
-			}
+			p.found = append(p.found, p.object(i, &e.User, e.Decision))
 		}
 	}
 	return nil
 }
 
-// object is the outcome of a user whom a rule keeps from getting the mail; false where it only defers him.
-func (p *pass) object(i int, u *users.User, d rules.Decision) (campaign.Result, bool) {
-	if d.Outcome != rules.Skip {
-		return campaign.Result{}, false
+// object is what becomes of a user whom a rule keeps from getting the mail, for good or for now.
+func (p *pass) object(i int, u *users.User, d rules.Decision) campaign.Result {
+	var r campaign.Result
+	if d.Outcome == rules.Skip {
+		r = p.givenUp(i, d.Rule.String())
+	} else {
+		r = campaign.Result{Index: i, Until: d.Until}
+		p.lookAgainAt(d.Until)
 	}
-	r := p.givenUp(i, d.Rule.String())
 	r.UnknownZone = u.UnknownZone
-	return r, true
+	return r
 }
 
 // refresh reads again what is too old to be claimed.
@@ -133,7 +132,7 @@ func (p *pass) wave(ctx context.Context, conn mail.Conn) (more bool, err error) 
 		return false, err
 	}
 	p.w.stats.Waves.Add(1)
-	p.w.stats.Skipped.Add(int64(len(p.found)))
+	p.countFound(p.found)
 	p.found = p.found[:0]
 
 	jobs := make([]job, len(picked))
@@ -169,8 +168,7 @@ func (p *pass) end(ctx context.Context, jobs []job) error {
 		case j.result.Outcome != campaign.Waiting:
 		case j.result.Tried:
 			p.lookAgainAt(retryAt(p.o.User(j.index)))
-		case !j.until.IsZero():
-			p.lookAgainAt(j.until)
+		case !j.result.Until.IsZero():
 		default:
 			back = append(back, j.index)
 		}
@@ -178,6 +176,14 @@ func (p *pass) end(ctx context.Context, jobs []job) error {
 	p.unseen = append(back, p.unseen...)
 	slices.Sort(p.unseen)
 	return nil
+}
+
+func (p *pass) countFound(found []campaign.Result) {
+	for _, r := range found {
+		if r.Outcome != campaign.Waiting {
+			p.w.stats.Skipped.Add(1)
+		}
+	}
 }
 
 func (p *pass) count(j *job) {

@@ -74,7 +74,7 @@ type entry struct {
 	flags   byte
 	tries   byte   // 4xx replies so far, at most 255
 	wave    uint16 // the last wave he was in, for whoever reads the log; it wraps
-	at      uint32 // Unix seconds: the final outcome, or the last 4xx
+	at      uint32 // Unix seconds: the final outcome, the last 4xx, or (flagDeferred) when he is to be looked at again
 }
 
 const entryBytes = 9
@@ -89,6 +89,7 @@ func (e *entry) setZone(unknown bool) {
 const (
 	flagCounted     = 1 << iota // in a stored delta
 	flagUnknownZone             // his time zone was missing or unknown when last looked at
+	flagDeferred                // a rule lets him wait
 )
 
 // HeldClaim is a claim on a user document that the batch remembers: its name (with the run's short id) and what it changed.
@@ -107,7 +108,8 @@ type UserOutcome struct {
 	User    bson.RawValue
 	Outcome Outcome
 	Reply   string    // of the SMTP server, or why the mail could not be made; at most MaxReplyBytes
-	At      time.Time // to the second; zero while he has not been looked at
+	At      time.Time // of the outcome or the last 4xx, to the second; zero where there was none
+	Until   time.Time // until when a rule lets him wait; zero: none does
 	Tries   int       // 4xx replies
 	Wave    int       // modulo 65536
 	Holds   bool      // a claim is kept for him
@@ -120,8 +122,12 @@ func (b *Batch) User(i int) UserOutcome {
 	e := b.entry(i)
 	u := UserOutcome{Batch: b.N, Index: i, User: b.Users[i], Outcome: e.outcome, Reply: b.replies[i], Tries: int(e.tries), Wave: int(e.wave),
 		UnknownZone: e.flags&flagUnknownZone != 0}
-	if e.at != 0 {
-		u.At = time.Unix(int64(e.at), 0).UTC()
+	switch at := time.Unix(int64(e.at), 0).UTC(); {
+	case e.at == 0:
+	case e.flags&flagDeferred != 0:
+		u.Until = at
+	default:
+		u.At = at
 	}
 	c, ok := b.claims[i]
 	u.Holds = ok && !c.Back

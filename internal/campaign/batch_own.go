@@ -132,6 +132,7 @@ type Result struct {
 	Reply       string     // cut to MaxReplyBytes; empty: the last one stays where the user stays Waiting or failed for it
 	Claim       *HeldClaim // made in this wave, or nil
 	Tried       bool       // a 4xx: counts for the backoff
+	Until       time.Time  // for whoever stays Waiting because of a rule: not to be looked at before
 	UnknownZone bool
 }
 
@@ -174,7 +175,7 @@ func (o *Owned) EndWave(ctx context.Context, results []Result, now time.Time) er
 	return o.write(ctx, next, nil, nil)
 }
 
-// Record writes outcomes outside of waves: skips, and users who are given up when the run ends.
+// Record writes outcomes outside of waves: skips, deferrals, and users who are given up when the run ends.
 func (o *Owned) Record(ctx context.Context, results []Result, now time.Time) error {
 	if len(results) == 0 {
 		return nil
@@ -202,7 +203,7 @@ func (o *Owned) Recover(ctx context.Context, now time.Time) (int, error) { // [r
 // PassEnd says how a batch is given back.
 type PassEnd struct {
 	Now       time.Time
-	Found     []Result  // outcomes outside of waves that are not recorded yet; none may leave a claim to be taken back
+	Found     []Result  // outcomes outside of waves, and deferrals, that are not recorded yet; none may leave a claim to be taken back
 	NotBefore time.Time // when to look again, if somebody is left
 	Visited   bool      // everybody has been looked at
 	TookBack  bool      // the claims marked to be taken back have been
@@ -311,13 +312,16 @@ func (b *Batch) record(results []Result, now time.Time) {
 			b.claims[r.Index] = HeldClaim{LastAt: r.Claim.LastAt, Before: r.Claim.Before}
 		}
 		if r.Outcome == Waiting {
-			if r.Tried {
+			switch {
+			case r.Tried:
 				e.tries = min(e.tries, 254) + 1
-				e.at = at
+				e.at, e.flags = at, e.flags&^flagDeferred
+			case !r.Until.IsZero():
+				e.at, e.flags = uint32(r.Until.Add(time.Second-1).Unix()), e.flags|flagDeferred
 			}
 			continue
 		}
-		e.outcome, e.at = r.Outcome, at
+		e.outcome, e.at, e.flags = r.Outcome, at, e.flags&^flagDeferred
 		c, claimed := b.claims[r.Index]
 		switch {
 		case r.Outcome == Sent || r.Outcome == Unconfirmed:

@@ -313,46 +313,45 @@ func TestStalePass(t *testing.T) {
 	}
 }
 
-// Whatever is lost, the server's reply or the command, a write is there once and its author knows it.
+// Whatever is lost, the server's reply or the command, a write is there once and its author knows it. (The tests of worker do this to every
+// command of a dispatch.)
 func TestWritesWithoutAReply(t *testing.T) {
 	drop := minimongo.Action{Drop: true}
 	for name, f := range map[string]minimongo.Fault{
-		"lost before":      {Before: drop},
-		"lost after":       {After: drop},
-		"refused for now":  {Before: minimongo.Action{Error: &minimongo.Error{Code: 91, Message: "shutting down"}}},
-		"lost after twice": {After: drop, Times: 2},
+		"insert lost":               {Command: "insert", Before: drop},
+		"insert, reply lost":        {Command: "insert", After: drop},
+		"own, reply lost twice":     {Command: "findAndModify", After: drop, Times: 2},
+		"push lost":                 {Command: "update", Before: drop},
+		"push, reply lost":          {Command: "update", After: drop},
+		"end of wave, reply lost":   {Command: "update", Nth: 2, After: drop},
+		"end of pass, refused once": {Command: "update", Nth: 4, Before: minimongo.Action{Error: &minimongo.Error{Code: 91, Message: "shutting down"}}},
+		"end of pass, reply lost":   {Command: "update", Nth: 4, After: drop},
 	} {
-		for _, command := range []string{"insert", "findAndModify", "update"} {
-			for nth := 1; nth <= 5; nth++ {
-				t.Run(fmt.Sprintf("%s/%s/%d", name, command, nth), func(t *testing.T) {
-					t.Parallel()
-					srv, db := mongotest.Server(t)
-					clk := clock.At(batchStart)
-					b := batchTest{t, t.Context(), NewBatches(db, clk), clk, testRun("r")}
-					f := f
-					f.Command, f.Nth = command, nth
-					srv.Inject(f)
-					if err := b.s.Insert(b.ctx, b.run, 1, userIDs(3)); err != nil && !errors.Is(err, ErrBatchExists) {
-						t.Fatal(err)
-					}
-					o := b.own(1)
-					b.check(o.PushWave(b.ctx, waveOf(0, 1), nil, clk.Now()))
-					b.check(o.EndWave(b.ctx, []Result{{Index: 0, Outcome: Sent}, {Index: 1, Outcome: FailedPolicy, Claim: &HeldClaim{LastAt: batchStart}}}, clk.Now()))
-					b.check(o.Record(b.ctx, []Result{{Index: 2, Outcome: Skipped("left")}}, clk.Now()))
-					_, err := o.StorePass(b.ctx, PassEnd{Now: clk.Now(), Visited: true, TookBack: true, NotBefore: clk.Now()})
-					b.check(err)
-					b.check(b.s.MarkApplied(b.ctx, b.run, 1, 1))
-					got, err := b.s.Get(b.ctx, b.run, 1)
-					b.check(err)
-					if d := cmp.Diff(map[string][]int{"sent": {0}, "failed/policy": {1}, "skipped/left": {2}}, outcomes(got)); d != "" {
-						t.Error(d)
-					}
-					if got.Rev != 4 || got.Waves != 1 || got.Pass != 1 || got.Unsettled() != nil {
-						t.Errorf("rev %d, waves %d, pass %d", got.Rev, got.Waves, got.Pass)
-					}
-				})
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, db := mongotest.Server(t)
+			clk := clock.At(batchStart)
+			b := batchTest{t, t.Context(), NewBatches(db, clk), clk, testRun("r")}
+			srv.Inject(f)
+			if err := b.s.Insert(b.ctx, b.run, 1, userIDs(3)); err != nil && !errors.Is(err, ErrBatchExists) {
+				t.Fatal(err)
 			}
-		}
+			o := b.own(1)
+			b.check(o.PushWave(b.ctx, waveOf(0, 1), nil, clk.Now()))
+			b.check(o.EndWave(b.ctx, []Result{{Index: 0, Outcome: Sent}, {Index: 1, Outcome: FailedPolicy, Claim: &HeldClaim{LastAt: batchStart}}}, clk.Now()))
+			b.check(o.Record(b.ctx, []Result{{Index: 2, Outcome: Skipped("left")}}, clk.Now()))
+			_, err := o.StorePass(b.ctx, PassEnd{Now: clk.Now(), Visited: true, TookBack: true, NotBefore: clk.Now()})
+			b.check(err)
+			b.check(b.s.MarkApplied(b.ctx, b.run, 1, 1))
+			got, err := b.s.Get(b.ctx, b.run, 1)
+			b.check(err)
+			if d := cmp.Diff(map[string][]int{"sent": {0}, "failed/policy": {1}, "skipped/left": {2}}, outcomes(got)); d != "" {
+				t.Error(d)
+			}
+			if got.Rev != 4 || got.Waves != 1 || got.Pass != 1 || got.Unsettled() != nil {
+				t.Errorf("rev %d, waves %d, pass %d", got.Rev, got.Waves, got.Pass)
+			}
+		})
 	}
 }
 
