@@ -220,7 +220,11 @@ func (p *Planner) refuse(ctx context.Context, run *campaign.Run, head campaign.B
 	reason := "the audience cannot be asked for: " + why.Error()
 	p.Log.Error("a run cannot be planned", "campaign", run.Campaign, "run", run.ID, "err", why)
 	if head.N > 0 {
-		return p.Runs.PauseRun(ctx, run.ID, reason, "planner")
+		err := p.Runs.PauseRun(ctx, run.ID, reason, "planner")
+		if errors.Is(err, campaign.ErrRunFinished) {
+			return nil
+		}
+		return err
 	}
 	_, err := p.Runs.FailUnplanned(ctx, run.ID, reason, p.Clock.Now())
 	return err
@@ -290,31 +294,35 @@ func (c *cutter) flush(ctx context.Context) error {
 	return nil
 }
 
-// idClass is a group of BSON types that compare with each other: $gt and $gte find only values of the class of their operand.
+// idClass is a part of the order of ids in which $gt and $gte find everything: they compare within one group of BSON types only.
 type idClass struct {
 	types []bson.Type
-	all   bson.D // what finds every value of it
+	has   func(id bson.RawValue) bool // which values of these types; nil: all
+	all   bson.D                      // finds every value of the class
+	below any                         // what its values are less than; nil: no bound
+	one   bool                        // it has one value only
 }
 
-// nanClass is the index of NaN in idClasses.
-const nanClass = 2
+// yearOne is where dates are cut in two: an operand that is earlier is refused by servers that count on calendars.
+const yearOne = bson.DateTime(-62_135_596_800_000)
 
 // idClasses are the classes that an _id can be of, in the order in which MongoDB sorts them. Arrays, regular expressions and
-// undefined can't be an _id.
+// undefined can't be an _id. NaN sorts before all other numbers, and compares with none.
 var idClasses = []idClass{
-	{[]bson.Type{bson.TypeMinKey}, is(bson.MinKey{})},
-	{[]bson.Type{bson.TypeNull}, is(nil)},
-	nanClass: {numbers, is(math.NaN())}, // sorts before all other numbers, and compares with none
-	{numbers, atLeast(math.Inf(-1))},
-	{[]bson.Type{bson.TypeString, bson.TypeSymbol}, atLeast("")},
-	{[]bson.Type{bson.TypeEmbeddedDocument}, atLeast(bson.D{})},
-	{[]bson.Type{bson.TypeBinary}, atLeast(bson.Binary{})},
-	{[]bson.Type{bson.TypeObjectID}, atLeast(bson.ObjectID{})},
-	{[]bson.Type{bson.TypeBoolean}, atLeast(false)},
-	{[]bson.Type{bson.TypeDateTime}, atLeast(bson.DateTime(math.MinInt64))},
-	{[]bson.Type{bson.TypeTimestamp}, atLeast(bson.Timestamp{})},
-	{[]bson.Type{bson.TypeJavaScript}, atLeast(bson.JavaScript(""))},
-	{[]bson.Type{bson.TypeMaxKey}, is(bson.MaxKey{})},
+	{types: []bson.Type{bson.TypeMinKey}, all: is(bson.MinKey{}), one: true},
+	{types: []bson.Type{bson.TypeNull}, all: is(nil), one: true},
+	{types: numbers, has: isNaN, all: is(math.NaN()), one: true},
+	{types: numbers, all: atLeast(math.Inf(-1))},
+	{types: []bson.Type{bson.TypeString, bson.TypeSymbol}, all: atLeast("")},
+	{types: []bson.Type{bson.TypeEmbeddedDocument}, all: atLeast(bson.D{})},
+	{types: []bson.Type{bson.TypeBinary}, all: atLeast(bson.Binary{})},
+	{types: []bson.Type{bson.TypeObjectID}, all: atLeast(bson.ObjectID{})},
+	{types: []bson.Type{bson.TypeBoolean}, all: atLeast(false)},
+	{types: []bson.Type{bson.TypeDateTime}, has: isBeforeYearOne, all: bson.D{{Key: "$lt", Value: yearOne}}, below: yearOne},
+	{types: []bson.Type{bson.TypeDateTime}, all: atLeast(yearOne)},
+	{types: []bson.Type{bson.TypeTimestamp}, all: atLeast(bson.Timestamp{})},
+	{types: []bson.Type{bson.TypeJavaScript}, all: atLeast(bson.JavaScript(""))},
+	{types: []bson.Type{bson.TypeMaxKey}, all: is(bson.MaxKey{}), one: true},
 }
 
 var numbers = []bson.Type{bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128}
@@ -322,26 +330,28 @@ var numbers = []bson.Type{bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.
 func is(v any) bson.D      { return bson.D{{Key: "$eq", Value: v}} }
 func atLeast(v any) bson.D { return bson.D{{Key: "$gte", Value: v}} }
 
-// classOf is the index of the class of an id.
+// classOf is the index of the class of an id; behind the last one for a type that none has.
 func classOf(id bson.RawValue) int {
-	for i, class := range idClasses {
-		if slices.Contains(class.types, id.Type) && (!isNumber(id) || isNaN(id) == (i == nanClass)) {
+	for i, c := range idClasses {
+		if slices.Contains(c.types, id.Type) && (c.has == nil || c.has(id)) {
 			return i
 		}
 	}
 	return len(idClasses)
 }
 
-// behind finds the ids of the class of id that sort after it; nil where there can be none, because the class has one value only.
+// behind finds the ids of the class of id that sort after it; nil where there can be none.
 func behind(id bson.RawValue) bson.D {
-	switch {
-	case id.Type == bson.TypeMinKey, id.Type == bson.TypeMaxKey, id.Type == bson.TypeNull, isNaN(id):
+	i := classOf(id)
+	if i == len(idClasses) || idClasses[i].one {
 		return nil
 	}
-	return bson.D{{Key: "$gt", Value: id}}
+	after := bson.D{{Key: "$gt", Value: id}}
+	if below := idClasses[i].below; below != nil {
+		after = append(after, bson.E{Key: "$lt", Value: below})
+	}
+	return after
 }
-
-func isNumber(id bson.RawValue) bool { return slices.Contains(numbers, id.Type) }
 
 func isNaN(id bson.RawValue) bool {
 	if f, ok := id.DoubleOK(); ok {
@@ -349,4 +359,9 @@ func isNaN(id bson.RawValue) bool {
 	}
 	d, ok := id.Decimal128OK()
 	return ok && d.IsNaN()
+}
+
+func isBeforeYearOne(id bson.RawValue) bool {
+	ms, ok := id.DateTimeOK()
+	return ok && bson.DateTime(ms) < yearOne
 }
