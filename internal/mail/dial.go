@@ -22,6 +22,9 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	}
 	// The client can't start TLS on a session it has greeted, so the first look costs a connection.
 	if ok, _ := c.client.Extension("STARTTLS"); !ok {
+		p.unsealed.Do(func() {
+			p.log.Warn("the SMTP server does not offer STARTTLS: mails go to it unencrypted; tls=required in its URL forbids that, tls=none says it is meant", "server", p.s.addr)
+		})
 		return c, nil
 	}
 	c.client.Quit()

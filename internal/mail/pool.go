@@ -16,6 +16,7 @@ type pool struct {
 	log      *slog.Logger
 	slots    chan struct{} // one token per connection in use; nil: no limit
 	startTLS atomic.Bool
+	unsealed sync.Once // says once that nothing is encrypted
 	netDial  func(ctx context.Context, network, addr string) (net.Conn, error) // a test's own network
 
 	mu     sync.Mutex
@@ -113,13 +114,15 @@ func (p *pool) takeOld() []*conn {
 	return old
 }
 
-// quit says goodbye without waiting long for the answer.
+// quit says goodbye, and stops being polite when a server doesn't answer.
 func quit(cs []*conn) {
+	answered := true
 	for _, c := range cs {
 		c.client.CommandTimeout = goodbye
-		if c.client.Quit() != nil {
-			c.client.Close()
+		if answered {
+			answered = c.client.Quit() == nil
 		}
+		c.client.Close()
 	}
 }
 

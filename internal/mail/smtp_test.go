@@ -289,6 +289,44 @@ func TestPool(t *testing.T) {
 	})
 }
 
+// Many senders share few connections; every mail arrives once, and no more connections are open than allowed.
+func TestPoolIsShared(t *testing.T) {
+	const senders, each, conns = 12, 20, 3
+	s := startSink(t, func(s *sink) { s.rcpt = onlyFor("bad@", refuse(550, smtp.EnhancedCode{5, 1, 1}, "no")) })
+	tr := open(t, fmt.Sprintf("smtp://%s?max_conns=%d&max_messages=7", s.addr, conns))
+	var wg sync.WaitGroup
+	for w := range senders {
+		wg.Go(func() {
+			for i := range each {
+				c, err := tr.Connect(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				to := fmt.Sprintf("u%d-%d@example.org", w, i)
+				if i%5 == 0 {
+					to = "bad@example.org"
+				}
+				if r := send(t, c, to); (r.Class == Bounced) != (i%5 == 0) || r.Class != Accepted && r.Class != Bounced {
+					t.Errorf("%s: %+v", to, r)
+				}
+				c.Release()
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[string]bool{}
+	for _, r := range s.received() {
+		if seen[r.to] {
+			t.Errorf("%s came twice", r.to)
+		}
+		seen[r.to] = true
+	}
+	if len(seen) != senders*each*4/5 || len(tr.slots) != 0 || len(tr.idle) > conns {
+		t.Errorf("%d mails, %d places taken, %d wait", len(seen), len(tr.slots), len(tr.idle))
+	}
+}
+
 func TestTLSAndAuth(t *testing.T) {
 	server, ca := certificate(t)
 	user := "zo%C3%AB:s3cret%3A%2F%40%20word@"
