@@ -91,12 +91,13 @@ var zeroDay = sync.OnceValue(func() bson.D {
 	return bson.D{{Key: "hourly", Value: rawOf(hourly)}, {Key: "minute", Value: rawOf(minute)}}
 })
 
-func rawOf(d bson.D) bson.Raw {
+// rawOf is copied into an update as it is; a bson.Raw would be taken apart each time.
+func rawOf(d bson.D) bson.RawValue {
 	raw, err := bson.Marshal(d)
 	if err != nil {
 		panic("analytics: numbers cannot be written as BSON: " + err.Error())
 	}
-	return raw
+	return bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw}
 }
 
 // makeDay makes a day's document in its full shape, and leaves one that is there as it is.
