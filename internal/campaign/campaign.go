@@ -107,7 +107,7 @@ type Run struct {
 	Reason    string    `bson:"reason,omitempty" json:"reason,omitempty"` // why it failed, or by whom it was cancelled or superseded
 	Paused    string    `bson:"paused,omitempty" json:"paused,omitempty"` // the reason; empty: not paused
 	PausedBy  string    `bson:"paused_by,omitempty" json:"paused_by,omitempty"`
-	Key       string    `bson:"key,omitempty" json:"key,omitempty"` // "campaign/KEY" of a run by hand that was asked for with a key
+	Key       string    `bson:"key,omitempty" json:"key,omitempty"`             // "campaign/KEY" of a run by hand that was asked for with a key
 	Elsewhere bool      `bson:"elsewhere,omitempty" json:"elsewhere,omitempty"` // it stands for mails that others send: see ElsewhereRun
 	Spec      Spec      `bson:"spec" json:"spec"`
 	Template  bson.Raw  `bson:"template" json:"-"`      // snapshot of the templates document, see templates.FromSnapshot
