@@ -73,7 +73,7 @@ func parseFind(r *request) (*findCommand, error) {
 			f.batchSize, err = wantCount(key, v)
 		case "singleBatch":
 			f.single, err = wantBool(key, v)
-		case "allowDiskUse", "noCursorTimeout":
+		case "allowDiskUse": // sorts are in memory in any case
 		default:
 			return false, nil
 		}

@@ -168,7 +168,7 @@ func TestIndexesChangeNothing(t *testing.T) {
 	})
 }
 
-func checkIndexes(t *rapid.T, s *Server, coll string) {
+func checkIndexes(t failer, s *Server, coll string) {
 	err := s.store.view(func(tx *bolt.Tx) error {
 		c, err := s.store.lookup(tx, "db", coll)
 		if err != nil {
@@ -201,6 +201,6 @@ func checkIndexes(t *rapid.T, s *Server, coll string) {
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 }
