@@ -200,16 +200,11 @@ func (p *push) checkBits(ctx context.Context, o PushOptions) error {
 	for _, at := range p.fresh {
 		ask = append(ask, p.plan.Changes[at].BitIndex)
 	}
-	if len(p.unassigned) > 0 {
-		ask = ask[:0]
-		for bit := range MaxBitIndex + 1 {
-			if t := p.owners[bit]; t == nil || p.registered[t.Name] == nil {
-				ask = append(ask, bit)
-			}
-		}
-	}
 	users := map[int]int64{}
-	if len(ask) > 0 && o.BitsInUse != nil {
+	if len(ask)+len(p.unassigned) > 0 && o.BitsInUse != nil {
+		if len(p.unassigned) > 0 {
+			ask = nil
+		}
 		var err error
 		if users, err = o.BitsInUse(ctx, ask); err != nil {
 			return fmt.Errorf("which bits do users have: %w", err)

@@ -80,7 +80,7 @@ type Entry struct {
 	Used      *int64     `bson:"-" json:"used,omitempty"` // users with that bit; nil: not counted
 }
 
-// BitsInUse tells which of these bits are set, on how many users.
+// BitsInUse tells on how many users these bits are set; nil asks for all that any user has.
 type BitsInUse func(ctx context.Context, bits []int) (map[int]int64, error)
 
 // List returns all templates by bit index, retired and imported ones included.

@@ -29,7 +29,7 @@ func TestNoWindowIsEverExceeded(t *testing.T) {
 		}), 1, 3, func(r campaign.Rate) time.Duration { return r.Per }).Draw(t, "rates")
 		doc, now := scopeDoc{}, start
 		var uses []use
-		for range rapid.IntRange(1, 200).Draw(t, "asks") {
+		for range rapid.IntRange(1, 80).Draw(t, "asks") {
 			if rapid.Bool().Draw(t, "long pause") {
 				now = now.Add(time.Duration(rapid.Int64Range(0, int64(rates[0].Per)).Draw(t, "pause")))
 			} else {
