@@ -23,23 +23,11 @@ func (s *Scheduler) reconcile(ctx context.Context, r *campaign.Run) error {
 	if err := s.settle(ctx, r); err != nil {
 		return err
 	}
-	head, any, err := s.Batches.Last(ctx, r)
+	begun, err := s.plan(ctx, r)
 	if err != nil {
 		return err
 	}
-	if r.State == campaign.RunCancelling || r.State == campaign.RunSuperseding {
-		if head, err = s.closePlan(ctx, r, head); err != nil {
-			return err
-		}
-		any = true
-	}
-	if head.End && !r.PlanDone {
-		if err := s.Runs.SetPlanned(ctx, r.ID, head.N-1); err != nil {
-			return err
-		}
-		r.PlanDone, r.Planned = true, head.N-1
-	}
-	if any && r.State == campaign.RunPlanning {
+	if begun && r.State == campaign.RunPlanning {
 		moved, err := s.Runs.Transition(ctx, r.ID, []campaign.RunState{campaign.RunPlanning}, campaign.RunSending, nil)
 		if err != nil || !moved {
 			return err // cancelled or superseded meanwhile: its turn comes again
@@ -47,6 +35,38 @@ func (s *Scheduler) reconcile(ctx context.Context, r *campaign.Run) error {
 		r.State = campaign.RunSending
 	}
 	return s.finish(ctx, r)
+}
+
+// plan brings what the run says of its plan in step with the batches: closes the plan of a run that ends, and notes that one is
+// closed. It reports whether there is a batch or an end marker.
+func (s *Scheduler) plan(ctx context.Context, r *campaign.Run) (begun bool, err error) {
+	head, begun, err := s.Batches.Last(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	if !head.End && s.complete(r, begun) {
+		if head, err = s.closePlan(ctx, r, head); err != nil {
+			return false, err
+		}
+		begun = true
+	}
+	if head.End && !r.PlanDone {
+		if err := s.Runs.SetPlanned(ctx, r.ID, head.N-1); err != nil {
+			return false, err
+		}
+		r.PlanDone, r.Planned = true, head.N-1
+	}
+	return begun, nil
+}
+
+// complete reports whether a run may get no more batches. A single mail's plan is complete from the start, and its maker may have
+// died before the end marker, or before the one batch.
+func (s *Scheduler) complete(r *campaign.Run, begun bool) bool {
+	switch r.State {
+	case campaign.RunCancelling, campaign.RunSuperseding:
+		return true
+	}
+	return r.PlanDone && (begun || !s.Clock.Now().Before(r.ExpiresAt()))
 }
 
 // settle finishes the batches whose worker stored the counts of a pass and did not get to apply them.

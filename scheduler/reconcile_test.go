@@ -73,6 +73,36 @@ func TestAPlannerDiedBehindItsEndMarker(t *testing.T) {
 	}
 }
 
+// TestASingleMailWhoseMakerDied has no planner that could put the end marker.
+func TestASingleMailWhoseMakerDied(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		batches int
+		after   time.Duration
+		want    campaign.RunState
+	}{
+		{"before the end marker", 1, 0, campaign.RunDone},
+		{"before the batch: he may come back", 0, time.Minute, campaign.RunSending},
+		{"before the batch, and it has expired", 0, time.Hour, campaign.RunDone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, start)
+			r := &campaign.Run{ID: "send/key", Slot: start, StartedAt: start, State: campaign.RunSending, Planned: 1, PlanDone: true,
+				Spec: campaign.Spec{Template: "t", Audience: "{}", ExpiresAfter: time.Hour}}
+			if err := w.runs.InsertRun(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			w.plan(r, 1, c.batches, false)
+			if c.batches > 0 {
+				w.pass(r, 1, campaign.Sent, w.clk.Now(), true)
+			}
+			w.clk.Advance(c.after)
+			w.do(w.Reconcile)
+			w.states(map[string]campaign.RunState{r.ID: c.want})
+		})
+	}
+}
+
 func TestReconcileSettles(t *testing.T) {
 	w := newWorld(t, start)
 	w.apply("x", "")
