@@ -76,26 +76,37 @@ type app struct {
 	log  *slog.Logger
 }
 
+// program is what the process gives to a command.
+type program struct {
+	in       io.Reader
+	out, err io.Writer
+	clk      *clock.Clock
+}
+
 // run is the program. It returns the exit code.
-func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
+func (p program) run(ctx context.Context, args ...string) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	var c cli
-	flags := config.NewFlags(showsSettings(args))
+	name := commandIn(args)
+	flags := config.NewFlags(name == "" || name == "serve" || name == "doctor") // every command has them, few have a use for most
 	exited := false
-	parser, err := kong.New(&c,
+	options := []kong.Option{
 		kong.Name("postbit"),
 		kong.Description("Email campaigns for the users you keep in MongoDB."),
 		kong.UsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 120}),
-		kong.Writers(out, errw),
+		kong.Writers(p.out, p.err),
 		kong.Exit(func(int) { exited = true }),
-		kong.Embed(flags.Target()),
 		kong.ExplicitGroups([]kong.Group{{Key: "settings", Title: "Settings (also as environment variables and in postbit.yaml; more in docs/settings.md):"}}),
-	)
+	}
+	if !ownParts(name) {
+		options = append(options, kong.Embed(flags.Target()))
+	}
+	parser, err := kong.New(&c, options...)
 	if err != nil {
-		fmt.Fprintln(errw, "postbit:", err)
+		fmt.Fprintln(p.err, "postbit:", err)
 		return exitFailed
 	}
 	kctx, err := parser.Parse(args)
@@ -103,29 +114,32 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		return exitDone
 	}
 	if err != nil {
-		fmt.Fprintf(errw, "postbit: %v\n", err)
+		fmt.Fprintf(p.err, "postbit: %v\n", err)
 		var perr *kong.ParseError
 		if errors.As(err, &perr) && perr.Context != nil && perr.Context.Selected() != nil {
-			fmt.Fprintf(errw, "see %s --help\n", perr.Context.Selected().FullPath())
+			fmt.Fprintf(p.err, "see %s --help\n", perr.Context.Selected().FullPath())
 		} else {
-			fmt.Fprintln(errw, "see postbit --help")
+			fmt.Fprintln(p.err, "see postbit --help")
 		}
 		return exitUsage
 	}
-	a := &app{in: in, out: out, err: errw, json: c.JSON, clk: clock.New()}
-	if a.cfg, err = settingsFor(kctx, flags, c.Config); err != nil {
+	a := &app{in: p.in, out: p.out, err: p.err, json: c.JSON, clk: p.clk}
+	if a.cfg, err = settingsFor(name, flags, c.Config); err != nil {
 		return a.fail(err)
 	}
-	a.log = newLog(errw, a.cfg)
+	a.log = newLog(p.err, a.cfg)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	return a.fail(kctx.Run(a))
 }
 
-// settingsFor reads the settings, but not for commands that run on parts of their own whatever the settings say: a fault in
-// them must not stand in the way of a demo.
-func settingsFor(kctx *kong.Context, flags *config.Flags, file string) (*config.Config, error) {
-	switch name, _, _ := strings.Cut(kctx.Command(), " "); name {
-	case "demo", "minimongo", "version":
+// ownParts holds for commands that run on parts of their own whatever the settings say: a fault in those must not stand in
+// the way of a demo.
+func ownParts(command string) bool {
+	return command == "demo" || command == "minimongo" || command == "version"
+}
+
+func settingsFor(command string, flags *config.Flags, file string) (*config.Config, error) {
+	if ownParts(command) {
 		c := config.Default()
 		c.LogLevel = slog.LevelWarn
 		return c, nil
@@ -133,15 +147,17 @@ func settingsFor(kctx *kong.Context, flags *config.Flags, file string) (*config.
 	return config.Load(flags.Values(), os.LookupEnv, file)
 }
 
-// showsSettings says whether help is to list the settings, too: they are flags of every command, but only serve has a use
-// for most of them.
-func showsSettings(args []string) bool {
-	for _, arg := range args {
-		if !strings.HasPrefix(arg, "-") {
-			return arg == "serve" || arg == "doctor"
+// commandIn is the command that the arguments name, before they have been parsed; "" where there is none.
+func commandIn(args []string) string {
+	for i := 0; i < len(args); i++ {
+		switch {
+		case args[i] == "--config":
+			i++ // and its value
+		case !strings.HasPrefix(args[i], "-"):
+			return args[i]
 		}
 	}
-	return true
+	return ""
 }
 
 // fail says what went wrong and gives the exit code for it.

@@ -219,7 +219,7 @@ func (d *doctor) lookAtTemplates(ctx context.Context) {
 		}
 	}
 	if len(nameless) > 0 {
-		d.note("templates", checkWarn, "%s: no sender; write from: into them, or set POSTBIT_FROM", strings.Join(nameless, ", "))
+		d.note("templates", checkWarn, "%s: no sender; write from: into them, or set POSTBIT_MAIL_FROM", strings.Join(nameless, ", "))
 		return
 	}
 	d.note("templates", checkOK, "%d", len(list))

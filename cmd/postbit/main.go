@@ -8,10 +8,12 @@ import (
 	"os/signal"
 	"syscall"
 	_ "time/tzdata" // zones of recipients must not depend on the machine
+
+	"postbit/internal/clock"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(program{os.Stdin, os.Stdout, os.Stderr, clock.New()}.run(ctx, os.Args[1:]...))
 }

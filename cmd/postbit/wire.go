@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -123,6 +124,7 @@ func (g *graph) build(ctx context.Context, n config.Needs, at addresses) error {
 		if err != nil {
 			return err
 		}
+		quietRedis()
 		g.redis = opt.MakeRedisClient().(redis.UniversalClient)
 		g.close = append(g.close, g.redis.Close)
 		g.queue = queue.NewClient(g.redis)
@@ -148,11 +150,18 @@ func (g *graph) build(ctx context.Context, n config.Needs, at addresses) error {
 	return nil
 }
 
+// quietRedis keeps the Redis client from writing to standard error by itself: what goes wrong comes back as an error, too.
+var quietRedis = sync.OnceFunc(func() { redis.SetLogger(noLog{}) })
+
+type noLog struct{}
+
+func (noLog) Printf(context.Context, string, ...any) {}
+
 func (g *graph) openMongo(ctx context.Context, uri string) error {
 	journal := true
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).
+	opts := options.Client().SetServerSelectionTimeout(serverSelection).ApplyURI(uri) // the URI may say otherwise
+	client, err := mongo.Connect(opts.
 		SetAppName("postbit").
-		SetServerSelectionTimeout(serverSelection).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()).
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal}))
 	if err != nil {
