@@ -106,7 +106,8 @@ func undo(err error, tx *bolt.Tx, made []*index) error {
 	return err
 }
 
-// compareIndex: the same index again is no error, a different one under the same name or pattern is.
+// compareIndex: the same index again is no error. As of MongoDB 5, keys, unique and sparse make an index: another one of
+// these is another index, but not under the same name.
 func (c *collection) compareIndex(ix *index) (exists bool, err error) {
 	if bytes.Equal(ix.pattern, idPattern) {
 		return true, nil
@@ -115,19 +116,23 @@ func (c *collection) compareIndex(ix *index) (exists bool, err error) {
 		return false, errorf(codeBadValue, "The index name '_id_' is reserved for the _id index")
 	}
 	for _, have := range c.indexes {
-		sameKey := slices.EqualFunc(have.fields, ix.fields, func(a, b indexField) bool { return a.path == b.path && a.descending == b.descending })
-		sameOptions := have.unique == ix.unique && have.sparse == ix.sparse && have.ttl == ix.ttl
+		same := have.unique == ix.unique && have.sparse == ix.sparse &&
+			slices.EqualFunc(have.fields, ix.fields, func(a, b indexField) bool { return a.path == b.path && a.descending == b.descending })
 		switch {
-		case have.name == ix.name && sameKey && sameOptions:
-			return true, nil
-		case have.name == ix.name && !sameKey || have.name == ix.name && !sameOptions:
+		case have.name == ix.name && !same:
 			return false, errorf(codeIndexKeySpecsDiffer, "An existing index has the same name as the requested index. When index names are not specified, they are auto generated "+
 				"and can cause conflicts. Please refer to our documentation. Requested index: %s, existing index: %s", shellDoc(ix.describe()), shellDoc(have.describe()))
-		case sameKey && sameOptions:
+		case same && have.ttl != ix.ttl:
+			with := "the same name but different options"
+			if have.name != ix.name {
+				with = "a different name and options"
+			}
+			return false, errorf(codeIndexOptionsDiffer, "An equivalent index already exists with %s. Requested index: %s, existing index: %s",
+				with, shellDoc(ix.describe()), shellDoc(have.describe()))
+		case same && have.name != ix.name:
 			return false, errorf(codeIndexOptionsDiffer, "Index already exists with a different name: %s", have.name)
-		case sameKey:
-			return false, errorf(codeIndexOptionsDiffer, "An equivalent index already exists with a different name and options. Requested index: %s, existing index: %s",
-				shellDoc(ix.describe()), shellDoc(have.describe()))
+		case same:
+			return true, nil
 		}
 	}
 	return false, nil

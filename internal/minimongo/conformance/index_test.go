@@ -239,6 +239,8 @@ top {"sid":{"$numberInt":"1"},"v":{"$numberInt":"-1"}}`
 		{"the same name with other keys", model(`{"b":1}`, options.Index().SetName("a_1")), 86, nil},
 		{"the same name with other options", model(`{"a":1}`, options.Index().SetUnique(true)), 86, nil},
 		{"the same keys with another name", model(`{"a":1}`, options.Index().SetName("x")), 85, nil},
+		{"the same keys with another name and time", model(`{"a":1}`, options.Index().SetName("x").SetExpireAfterSeconds(5)), 85, differs{secantus: "takes the time of a TTL index for a part of what it is"}},
+		{"the same keys and name with another time", model(`{"a":1}`, options.Index().SetExpireAfterSeconds(5)), 85, differs{secantus: "takes the time of a TTL index for a part of what it is"}},
 		{"no direction", model(`{"b":0}`, nil), 67, differs{secantus: "takes a direction of 0"}},
 		{"no fields", mongo.IndexModel{Keys: bson.D{}, Options: options.Index().SetName("x")}, 67, nil},
 		{"TTL on two fields", model(`{"b":1,"c":1}`, options.Index().SetExpireAfterSeconds(1)), 67, differs{secantus: "takes a TTL index on two fields"}},
@@ -263,6 +265,17 @@ top {"sid":{"$numberInt":"1"},"v":{"$numberInt":"-1"}}`
 			return err
 		})
 	}
+	check(t, db, "the same keys, unique, with another name are another index", nil, func(c *mongo.Collection) error {
+		_, err := c.Indexes().CreateMany(ctx, []mongo.IndexModel{model(`{"a":1}`, nil), model(`{"a":1}`, options.Index().SetName("x").SetUnique(true))})
+		if err != nil {
+			return err
+		}
+		docs, err := list(c)
+		if len(docs) != 3 {
+			return fmt.Errorf("%d indexes", len(docs))
+		}
+		return err
+	})
 	check(t, db, "parallel arrays are refused on insert", differs{secantus: "indexes two arrays at once"}, func(c *mongo.Collection) error {
 		if _, err := c.Indexes().CreateOne(ctx, model(`{"x":1,"y":1}`, nil)); err != nil {
 			return err

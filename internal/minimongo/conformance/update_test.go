@@ -107,7 +107,7 @@ func TestUpdate(t *testing.T) {
 		{name: "setOnInsert on update", before: `{"a":1}`, update: `{"$setOnInsert":{"a":9,"c":1},"$set":{"b":2}}`, upsert: true, want: `{"_id":0,"a":1,"b":2}`},
 		{name: "upsert from setOnInsert's _id", filter: `{"b":1}`, update: `{"$setOnInsert":{"_id":9}}`, upsert: true, want: `{"_id":9,"b":1}`},
 		{name: "upsert in conflict with its filter", filter: `{"_id":7}`, update: `{"$set":{"_id":8}}`, upsert: true, code: 66},
-		{name: "upsert of a field matched twice", filter: `{"_id":7,"a":1,"$and":[{"a":1}]}`, update: `{"$set":{"b":1}}`, upsert: true, code: 54},
+		{name: "upsert of a field matched twice", filter: `{"_id":7,"a":1,"$and":[{"a":2}]}`, update: `{"$set":{"b":1}}`, upsert: true, code: 54},
 		{name: "upsert of a field and one below it", filter: `{"_id":7,"a":{"b":1},"a.c":1}`, update: `{"$set":{"b":1}}`, upsert: true, code: 54, differs: differs{secantus: "takes a field and one below it from the filter of an upsert"}},
 		{name: "upsert of two fields below one", filter: `{"_id":7,"a.b":1,"a.c":2}`, update: `{"$set":{"a.d":3}}`, upsert: true, want: `{"_id":7,"a":{"b":1,"c":2,"d":3}}`},
 		{name: "upsert of an $or of one", filter: `{"_id":7,"$or":[{"a":1}]}`, update: `{"$set":{"b":1}}`, upsert: true, want: `{"_id":7,"a":1,"b":1}`},
