@@ -1,7 +1,9 @@
 package campaign
 
 import (
+	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -299,4 +301,35 @@ func FuzzParseFile(f *testing.F) {
 			t.Fatalf("stored and read again it differs: %v", err)
 		}
 	})
+}
+
+// TestAudienceOfOneUser: the run of a single mail asks for one _id, written as canonical Extended JSON, of whatever type it is.
+func TestAudienceOfOneUser(t *testing.T) {
+	decimal, err := bson.ParseDecimal128("1.50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []any{
+		int32(5), int64(5), int64(math.MaxInt64), 1.5, 2.0, math.Inf(1), math.NaN(), decimal, "", "a\"<\u2028\x7f\x00é😀", "$oid",
+		bson.ObjectID{1}, bson.Binary{Data: []byte{0x81}}, bson.Binary{Subtype: 4, Data: make([]byte, 16)}, bson.Binary{Subtype: 0x80},
+		true, nil, bson.DateTime(-1), bson.DateTime(1 << 60), bson.Timestamp{T: 1, I: 2}, bson.MinKey{}, bson.MaxKey{},
+		bson.D{{Key: "b", Value: int32(1)}, {Key: "a", Value: bson.D{{Key: "x", Value: int64(2)}}}},
+	} {
+		want := bson.D{{Key: "_id", Value: id}}
+		text, err := bson.MarshalExtJSON(want, true, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Spec{Audience: string(text)}
+		got, err := s.AudienceQuery(noon)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		a, errA := bson.Marshal(want)
+		b, errB := bson.Marshal(got)
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s is asked for as %v (%v, %v)", text, got, errA, errB)
+		}
+	}
 }
