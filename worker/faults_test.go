@@ -214,6 +214,57 @@ func TestKilledAtEveryCommand(t *testing.T) {
 	}
 }
 
+// A worker is held up at every command it issues, before or after it is carried out, and goes on when another worker has taken the batch over
+// and ended it: nobody gets two copies, and the log stays as the other one left it.
+func TestAZombieAtEveryCommand(t *testing.T) {
+	own := func(db string, cmd bson.Raw) bool { // not those of the analytics, which both workers share here
+		elems, _ := cmd.Elements()
+		coll, _ := elems[0].Value().StringValueOK()
+		return ofDispatch(db, cmd) && (coll == "runs" || coll == "users" || coll == campaign.BatchCollection(testStart))
+	}
+	const most = 16 // of a batch of 40; where there are fewer, nothing is held up and the test says so
+	held := 0
+	for nth := 1; nth <= most; nth++ {
+		for _, applied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d applied %t", nth, applied), func(t *testing.T) {
+				srv, db := mongotest.Server(t)
+				h := houseOn(t, db)
+				r, n := aDispatch(h)
+				h.smtp.answer = nil
+				reached, goOn := make(chan struct{}), make(chan struct{})
+				f := minimongo.Fault{Nth: nth, Where: own, Reached: func() { close(reached) }, Before: minimongo.Action{Wait: goOn}}
+				if applied {
+					f.Before, f.After = minimongo.Action{}, f.Before
+				}
+				srv.Inject(f)
+				zombie, over := h.idleWorker(), make(chan struct{})
+				go func() {
+					defer close(over)
+					if err := zombie.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}); err != nil {
+						t.Errorf("zombie: %v", err)
+					}
+				}()
+				select {
+				case <-reached:
+					held++
+				case <-over:
+				}
+				finish(h, h.idleWorker(), r)
+				before := h.outcomes(r)
+				close(goOn)
+				<-over
+				if d := cmp.Diff(before, h.outcomes(r)); d != "" {
+					t.Errorf("the zombie changed the log: %s", d)
+				}
+				h.invariants(r, n)
+			})
+		}
+	}
+	if held < 16 {
+		t.Errorf("only %d commands were held up", held)
+	}
+}
+
 // A read that fails ends the look, and the next one need not wait until the batch may be taken over.
 func TestAFailedReadGivesTheBatchBack(t *testing.T) {
 	t.Parallel()
