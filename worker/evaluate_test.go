@@ -377,9 +377,7 @@ func BenchmarkEvaluate(b *testing.B) {
 			}
 		}
 		rate(fmt.Sprintf("batches_of_%d/bare_cursor", size), batches(func(ids []bson.RawValue) int {
-			return bare(bson.D{{Key: "$and", Value: bson.A{
-				bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: ids[0]}, {Key: "$lte", Value: ids[len(ids)-1]}}}}, bson.D{{Key: "plan", Value: "free"}},
-			}}})
+			return bare(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, {Key: "plan", Value: "free"}})
 		}))
 		rate(fmt.Sprintf("batches_of_%d/evaluated", size), batches(func(ids []bson.RawValue) int {
 			got, err := e.Load(b.Context(), ids, nil, testStart)

@@ -2,7 +2,6 @@ package users
 
 import (
 	"encoding/hex"
-	"iter"
 	"math"
 	"strconv"
 
@@ -12,53 +11,6 @@ import (
 // idKey is an id as a key of a map.
 func idKey(id bson.RawValue) string {
 	return string(append([]byte{byte(id.Type)}, id.Value...))
-}
-
-// byType cuts a list in _id order into pieces within which $gte and $lte compare.
-func byType(ids []bson.RawValue) iter.Seq[[]bson.RawValue] {
-	return func(yield func([]bson.RawValue) bool) {
-		for len(ids) > 0 {
-			n := 1
-			for n < len(ids) && comparable(ids[0], ids[n]) {
-				n++
-			}
-			if !yield(ids[:n]) {
-				return
-			}
-			ids = ids[n:]
-		}
-	}
-}
-
-// comparable reports whether a server's $gte and $lte compare the two: both numbers, or of one type. NaN is no number to
-// them.
-func comparable(a, b bson.RawValue) bool {
-	if isNaN(a) || isNaN(b) {
-		return false
-	}
-	return typeClass(a.Type) == typeClass(b.Type)
-}
-
-func isNaN(v bson.RawValue) bool {
-	switch v.Type {
-	case bson.TypeDouble:
-		f, ok := v.DoubleOK()
-		return ok && math.IsNaN(f)
-	case bson.TypeDecimal128:
-		d, ok := v.Decimal128OK()
-		return ok && d.IsNaN()
-	}
-	return false
-}
-
-func typeClass(t bson.Type) bson.Type {
-	switch t {
-	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
-		return bson.TypeDouble
-	case bson.TypeSymbol:
-		return bson.TypeString
-	}
-	return t
 }
 
 // FormatID writes an id for people, in the way in which Find reads it again: hex for an ObjectID, digits for an integer, the

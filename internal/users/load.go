@@ -17,28 +17,28 @@ import (
 // cursorBatch is how many documents one reply of the server holds. With it the memory of a pass over millions is flat.
 const cursorBatch = 500
 
+// loadAtOnce is how many users one query asks for. A range of _id would do as well and spare the list, but not every server
+// of the protocol bounds its scan by it: at 20,000 documents a range of 128 took secantusd-rs 13 to 80 ms and $in 2.5 ms.
+const loadAtOnce = 128
+
 // Load reads the users of the list who are (still) in the audience; who does not come back has left it, or is gone. The
-// list must be in _id order, as a batch is, and so is the result. It is read as a range, which servers do much faster than
-// $in. With extra come the named fields beside those that rules read. The users' documents are copies.
+// result has the order of the list; a list in _id order, as a batch is, is read best. With extra come the named fields beside
+// those that rules read. The users' documents are copies.
 func (s *Store) Load(ctx context.Context, audience bson.D, ids []bson.RawValue, extra []string, bit int) ([]User, error) {
 	load := &projectionOf{fields: s.Fields(extra), bit: bit}
 	out := make([]User, 0, len(ids))
-	for part := range byType(ids) {
+	for part := range slices.Chunk(ids, loadAtOnce) {
 		var err error
-		if out, err = s.loadRange(ctx, out, audience, part, load); err != nil {
+		if out, err = s.load(ctx, out, audience, part, load); err != nil {
 			return nil, fmt.Errorf("users: load %d users: %w", len(ids), err)
 		}
 	}
 	return out, nil
 }
 
-// loadRange reads users whose ids compare with each other, and appends them in the order of ids.
-func (s *Store) loadRange(ctx context.Context, out []User, audience bson.D, ids []bson.RawValue, load *projectionOf) ([]User, error) {
-	between := bson.D{{Key: "$eq", Value: ids[0]}}
-	if len(ids) > 1 {
-		between = bson.D{{Key: "$gte", Value: ids[0]}, {Key: "$lte", Value: ids[len(ids)-1]}}
-	}
-	cur, err := s.coll.Find(ctx, audienceAnd(audience, between), options.Find().SetProjection(load.fields).SetBatchSize(cursorBatch))
+// load appends the users with these ids, in their order.
+func (s *Store) load(ctx context.Context, out []User, audience bson.D, ids []bson.RawValue, load *projectionOf) ([]User, error) {
+	cur, err := s.coll.Find(ctx, audienceAnd(audience, bson.D{{Key: "$in", Value: ids}}), options.Find().SetProjection(load.fields).SetBatchSize(cursorBatch))
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +143,17 @@ func (s *Store) InAudience(ctx context.Context, audience bson.D, id bson.RawValu
 	return true, nil
 }
 
+// audienceAnd narrows the audience to ids. The condition on _id stands at the top of the query, since not every server looks
+// into $and for what an index could serve.
 func audienceAnd(audience bson.D, id bson.D) bson.D {
-	byID := bson.D{{Key: "_id", Value: id}}
-	if len(audience) == 0 {
-		return byID
+	out := bson.D{{Key: "_id", Value: id}}
+	for _, e := range audience {
+		if e.Key == "_id" {
+			return append(out[:1], bson.E{Key: "$and", Value: bson.A{audience}})
+		}
+		out = append(out, e)
 	}
-	return bson.D{{Key: "$and", Value: bson.A{byID, audience}}}
+	return out
 }
 
 // arena copies documents into few large pieces of memory.

@@ -91,6 +91,10 @@ func TestLoad(t *testing.T) {
 	if diff := cmp.Diff([]int32{0, 2, 3, 5, 6, 7, 8, 9}, got); diff != "" {
 		t.Fatal(diff)
 	}
+	narrow := d("plan", "free", "_id", d("$in", bson.A{1, "a", "b"})) // an audience that names ids
+	if us, err := f.store.Load(t.Context(), narrow, list, nil, bit); err != nil || len(us) != 2 {
+		t.Fatal(us, err)
+	}
 	if us, err := f.store.Load(t.Context(), d("plan", "none"), list, nil, bit); err != nil || len(us) != 0 {
 		t.Fatal(us, err)
 	}
