@@ -206,12 +206,12 @@ func (p *pass) count(j *job) {
 var errNoRoom = errors.New("no room in the limits")
 
 // takeRoom takes the next users for a wave out of p.ready, as many as the limits have room for: overall first, then per
-// domain. Who finds no room in his domain makes way for the others. until is when the room expires; zero: never.
+// domain, in scopes that all runs of the campaign share. Who finds no room in his domain makes way for the others. until is when the room expires; zero: never.
 func (p *pass) takeRoom(ctx context.Context) (picked []candidate, until time.Time, err error) {
 	spec := &p.a.run.Spec
 	room := min(campaign.MaxWaveUsers, len(p.ready))
 	if len(spec.Limits.Rate) > 0 {
-		g, err := p.w.cfg.Limiter.Take(ctx, p.a.scope(), spec.Limits.Rate, room)
+		g, err := p.w.cfg.Limiter.Take(ctx, p.a.run.Campaign, spec.Limits.Rate, room)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
@@ -243,7 +243,7 @@ func (p *pass) takeRoom(ctx context.Context) (picked []candidate, until time.Tim
 			if want == 0 {
 				continue
 			}
-			if g, err = p.w.cfg.Limiter.Take(ctx, p.a.scope()+"/"+d.Domain, d.Rate, want); err != nil {
+			if g, err = p.w.cfg.Limiter.Take(ctx, p.a.run.Campaign+"/"+d.Domain, d.Rate, want); err != nil {
 				return nil, time.Time{}, err
 			}
 			if g.N > 0 && (until.IsZero() || g.Until.Before(until)) {
@@ -261,14 +261,6 @@ func (p *pass) takeRoom(ctx context.Context) (picked []candidate, until time.Tim
 	}
 	p.dropShut(shut)
 	return picked, until, nil
-}
-
-// scope is the name of the campaign's limits, shared by its runs.
-func (a *activeRun) scope() string {
-	if a.run.Spec.Name != "" {
-		return a.run.Spec.Name
-	}
-	return a.run.Campaign
 }
 
 // choose splits the ready into the first n whose domain is not shut, and the rest.
