@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
 	"postbit/internal/clock"
@@ -88,6 +89,36 @@ func (q signalQueue) EnqueuePlan(_ context.Context, t queue.PlanTask) error {
 	default:
 	}
 	return nil
+}
+
+// TestRunSetsItsClockFirst: a machine that is a day ahead fires nothing of tomorrow.
+func TestRunSetsItsClockFirst(t *testing.T) {
+	w := newWorld(t, start)
+	clk := clock.New()
+	clk.Advance(24 * time.Hour)
+	w.clk, w.Clock, w.FollowClock = clk, clk, true
+	w.apply("x", "")
+	w.manual("x")
+	due := time.Now().UTC().Add(12 * time.Hour)
+	w.applyText("name: y\ntemplate: t\naudience: {}\nschedule: { at: " + time.Now().UTC().Add(48*time.Hour).Format(time.RFC3339) + " }\n")
+	if _, err := w.db.Collection("campaigns").UpdateByID(t.Context(), "y", bson.D{{Key: "$set", Value: bson.D{{Key: "next_at", Value: due}}}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended, planned := make(chan error), make(chan string, 1)
+	w.Scheduler.Queue = signalQueue{w.queue, planned}
+	go func() { ended <- w.Run(ctx) }()
+	<-planned // the loops are on their way
+	if off := clk.Now().Sub(time.Now()); off.Abs() > time.Hour {
+		t.Errorf("the clock is still off by %s", off)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if ids := w.ids("y"); len(ids) > 0 {
+		t.Fatalf("fired a slot of tomorrow: %v", ids)
+	}
 }
 
 func TestRunNeedsItsParts(t *testing.T) {

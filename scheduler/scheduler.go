@@ -95,6 +95,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if s.DB == nil || s.Queue == nil || s.Settle == nil {
 		return errors.New("scheduler: DB, Queue and Settle are needed to run")
 	}
+	if s.FollowClock {
+		s.setClock(ctx)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	loop := func(name string, every time.Duration, step func(context.Context) error) {
 		g.Go(func() error { s.loop(ctx, name, every, step); return nil })
@@ -112,6 +115,19 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		loop("clock", upkeepEvery, func(ctx context.Context) error { return FollowClock(ctx, s.DB, s.Clock, s.Log) })
 	}
 	return g.Wait()
+}
+
+// setClock puts the clock right before anything is fired by it: a machine that is a day ahead would fire tomorrow's slots.
+func (s *Scheduler) setClock(ctx context.Context) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	s.loop(ctx, "clock", fireEvery, func(ctx context.Context) error {
+		err := FollowClock(ctx, s.DB, s.Clock, s.Log)
+		if err == nil {
+			done()
+		}
+		return err
+	})
 }
 
 // loop does step now and then every so often. The same trouble is logged once a minute.

@@ -192,6 +192,14 @@ func TestApplyRefused(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a database that is away is not the file's fault", func(t *testing.T) {
+		_, err := newStore(t).PlanApply(t.Context(), dir(t, map[string]string{"a.yaml": byHand("a")}), ApplyOptions{Now: noon, Templates: templates,
+			Count: func(context.Context, bson.D, int64) (int64, error) { return 0, context.DeadlineExceeded }})
+		var errs FileErrors
+		if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &errs) {
+			t.Fatal(err)
+		}
+	})
 	t.Run("an empty directory", func(t *testing.T) {
 		if _, err := newStore(t).PlanApply(t.Context(), t.TempDir(), ApplyOptions{Templates: templates}); err == nil {
 			t.Fatal("no error")

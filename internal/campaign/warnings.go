@@ -56,6 +56,8 @@ func (f *file) audienceWarning(ctx context.Context, o ApplyOptions) (string, err
 	}
 	n, err := o.Count(ctx, q, limit)
 	switch {
+	case err != nil && unanswered(err):
+		return "", fmt.Errorf("campaign %s: count the audience: %w", s.Name, err)
 	case err != nil:
 		return "", FileErrors{{File: f.file, Line: f.lines["audience"], Key: "audience", Text: err.Error()}}
 	case n == 0:
