@@ -27,9 +27,16 @@ type job struct {
 // more if the rules still let him.
 func (p *pass) claim(ctx context.Context, jobs []job) error {
 	var which []int
+	now := p.w.cfg.Clock.Now()
 	for k := range jobs {
-		if _, held := p.o.Held(jobs[k].index); held {
-			jobs[k].claimed = true
+		j := &jobs[k]
+		_, held := p.o.Held(j.index)
+		// The push may have waited for the database for hours. Whatever else has changed in the document, the claim compares it.
+		if now.Sub(j.read) > freshFor && !p.evaluateAgain(j, held, now) {
+			continue
+		}
+		if held {
+			j.claimed = true
 		} else {
 			which = append(which, k)
 		}
@@ -42,7 +49,7 @@ func (p *pass) claim(ctx context.Context, jobs []job) error {
 		for n, k := range which {
 			us[n] = jobs[k].user
 		}
-		now := p.w.cfg.Clock.Now()
+		now = p.w.cfg.Clock.Now()
 		results, err := p.w.cfg.Users.Claim(ctx, us, p.a.template.BitIndex, p.a.run.Short, now)
 		if err != nil && !errors.Is(err, users.ErrRefused) {
 			return fmt.Errorf("worker: claim users of batch %s: %w", p.o.ID(), err)
@@ -59,8 +66,8 @@ func (p *pass) claim(ctx context.Context, jobs []job) error {
 				j.claimed = true
 				j.result.Claim = &campaign.HeldClaim{LastAt: r.Claim.LastAt, Before: r.Claim.Before}
 			case users.Lost:
-				j.user, j.read = r.Fresh, time.Now()
-				if p.evaluateAgain(j, now) {
+				j.user, j.read = r.Fresh, now
+				if p.evaluateAgain(j, false, now) {
 					lost = append(lost, k)
 				}
 			case users.Gone:
@@ -75,10 +82,10 @@ func (p *pass) claim(ctx context.Context, jobs []job) error {
 	return nil // who lost twice stays for the next wave
 }
 
-// evaluateAgain evaluates a user who lost a race and reports whether he may be claimed again.
-func (p *pass) evaluateAgain(j *job, now time.Time) bool {
+// evaluateAgain evaluates a user of the wave and reports whether he may still be claimed, or sent to where he is.
+func (p *pass) evaluateAgain(j *job, held bool, now time.Time) bool {
 	j.result.UnknownZone = j.user.UnknownZone
-	d := p.a.rules.Decide(&j.user, false, now) // holders don't claim
+	d := p.a.rules.Decide(&j.user, held, now)
 	if d.Outcome == rules.Send {
 		return true
 	}

@@ -21,7 +21,7 @@ import (
 type candidate struct {
 	index int
 	user  users.User
-	read  time.Time // monotonic
+	read  time.Time // by the common clock
 }
 
 // fill loads and evaluates users until a wave's worth of them may be sent to, or nobody is left to look at.
@@ -43,7 +43,7 @@ func (p *pass) load(ctx context.Context, indexes []int) error {
 	for k, i := range indexes {
 		ids[k] = p.o.Users[i]
 	}
-	read, now := time.Now(), p.w.cfg.Clock.Now()
+	now := p.w.cfg.Clock.Now()
 	holds := func(k int) bool { _, held := p.o.Held(indexes[k]); return held }
 	evaluated, err := p.a.rules.Load(ctx, ids, holds, now)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *pass) load(ctx context.Context, indexes []int) error {
 		case e.Left:
 			p.found = append(p.found, p.givenUp(i, "left"))
 		case e.Decision.Outcome == rules.Send:
-			p.ready = append(p.ready, candidate{index: i, user: e.User, read: read})
+			p.ready = append(p.ready, candidate{index: i, user: e.User, read: now})
 		default:
 			p.found = append(p.found, p.object(i, &e.User, e.Decision))
 		}
@@ -78,9 +78,10 @@ func (p *pass) object(i int, u *users.User, d rules.Decision) campaign.Result {
 // refresh reads again what is too old to be claimed.
 func (p *pass) refresh(ctx context.Context) error {
 	var stale []int
+	now := p.w.cfg.Clock.Now()
 	kept := p.ready[:0]
 	for k, c := range p.ready {
-		if k < campaign.MaxWaveUsers && time.Since(c.read) > freshFor {
+		if k < campaign.MaxWaveUsers && now.Sub(c.read) > freshFor {
 			stale = append(stale, c.index)
 		} else {
 			kept = append(kept, c)
