@@ -127,7 +127,7 @@ func (s *Store) issueClaims(ctx context.Context, models []mongo.WriteModel) (sur
 // issue carries out the bulk once. An error of a single document (rejected is the first of them) is an answer: that
 // document has not matched.
 func (s *Store) issue(ctx context.Context, models []mongo.WriteModel) (matched int, rejected, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
 	res, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	var be mongo.BulkWriteException
@@ -170,7 +170,7 @@ func (s *Store) compareClaims(ctx context.Context, us []User, out []ClaimResult)
 }
 
 func (s *Store) readAgain(ctx context.Context, us []User, load *projectionOf) (map[string]User, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
 	ids := make(bson.A, len(us))
 	for i := range us {

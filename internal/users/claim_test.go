@@ -386,6 +386,22 @@ func TestClaimDuringAnOutage(t *testing.T) {
 			t.Fatalf("%v %v", res, err)
 		}
 	})
+	t.Run("a reply that never comes", func(t *testing.T) {
+		server, f := openServer(t)
+		f.insert(d("_id", 1))
+		u := f.get(1)
+		f.store.attempt = 50 * time.Millisecond
+		stuck := make(chan struct{})
+		server.Inject(minimongo.Fault{Command: "update", Before: minimongo.Action{Wait: stuck}})
+		res, err := f.store.Claim(t.Context(), []User{u}, bit, ours, noon)
+		close(stuck)
+		if err != nil || res[0].State != Claimed {
+			t.Fatalf("%v %v", res, err)
+		}
+		if f.claim(1, 99, other); f.get(1).was.runs != [2]RunID{other, ours} {
+			t.Fatal("the command that was given up has claimed him again")
+		}
+	})
 	t.Run("it outlasts the context", func(t *testing.T) {
 		server, f := openServer(t)
 		f.insert(d("_id", 1))

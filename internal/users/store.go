@@ -61,6 +61,8 @@ type Store struct {
 	when   []suppressedWhen
 	zones  atomic.Pointer[map[string]*time.Location] // nil location: unknown; replaced, never changed
 	paths  statePaths
+
+	attempt time.Duration // how long one command of a claim may take
 }
 
 // statePaths are the dotted names that updates and filters use.
@@ -92,7 +94,8 @@ func New(coll *mongo.Collection, cfg Config) (*Store, error) {
 			SetReadPreference(readpref.Primary()).
 			SetReadConcern(readconcern.Majority()).
 			SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled})),
-		cfg: cfg,
+		cfg:     cfg,
+		attempt: attemptTimeout,
 		paths: statePaths{
 			firstAt: cfg.State + ".first_at", lastAt: cfg.State + ".last_at", runs: cfg.State + ".runs",
 			openFirstAt: cfg.State + ".open_first_at", openLastAt: cfg.State + ".open_last_at",
