@@ -46,6 +46,11 @@ type Config struct {
 	Connections int // SMTP connections one wave uses
 	SpoolSync   string
 
+	Sites      map[string][]string // hosts by site whose pages are counted
+	DoNotTrack string              // "honour" or "ignore"
+	TopValues  int                 // distinct values per kind, site and month
+	TopDays    bool                // values are counted by day, too
+
 	LogLevel  slog.Level
 	LogFormat string // "text" or "json"
 

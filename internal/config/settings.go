@@ -71,6 +71,10 @@ var Settings = []Setting{
 	{"misfire_grace", "1h", "how late a missed slot may still fire, where its campaign does not say", false, func(c *Config, v string) error { return setDuration(&c.MisfireGrace, v, 0) }},
 	{"retention", "180d", "how long batches and first opens are kept", false, func(c *Config, v string) error { return setDuration(&c.Retention, v, 24*time.Hour) }},
 	{"opens.sign_of_life", "[human, proxy, prefetch]", "kinds of opens that count as the user's own", false, setSignOfLife},
+	{"sites", "", "sites whose pages are counted, with their hosts: {shop: [shop.example.com, \"*.shop.example.com\"]}", false, setSites},
+	{"do_not_track", "honour", "what becomes of pages seen by browsers that send DNT or Sec-GPC: honour (not counted) or ignore", false, func(c *Config, v string) error { return setOneOf(&c.DoNotTrack, v, "honour", "ignore") }},
+	{"top_values", "100000", "distinct pages, referrers, terms and links kept per site or campaign and month; new ones beyond count as (other)", false, func(c *Config, v string) error { return setInt(&c.TopValues, v, 1, 100_000_000) }},
+	{"top_days", "true", "count pages, referrers, terms and links by day as well: true or false", false, func(c *Config, v string) error { return setBool(&c.TopDays, v) }},
 	{"spool.sync", "200ms", "how often the hit spool is synced to disk: always (before every answer), never, or a time such as 200ms", false, setSpoolSync},
 
 	{"log.level", "info", "debug, info, warn or error", true, setLogLevel},

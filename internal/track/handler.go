@@ -18,7 +18,10 @@ type HandlerConfig struct {
 	Clock *clock.Clock
 	// Browser renders a mail again for the web; nil: there is no browser version. ErrNoPage: there is none of this mail (any more).
 	Browser func(ctx context.Context, t Token) (html string, err error)
-	Log     *slog.Logger // nil: silent
+	Sites   *Sites // whose pages are counted; nil: none
+	// HonourDoNotTrack leaves out pages seen by browsers that send DNT or Sec-GPC. It does not concern mails.
+	HonourDoNotTrack bool
+	Log              *slog.Logger // nil: silent
 }
 
 // Appender takes answered hits: a *Spool.
@@ -45,7 +48,7 @@ type handler struct {
 	HandlerConfig
 }
 
-// NewHandler answers everything under the public URL: /o/ pixels, /c/ links, /u/ unsubscribing, /b/ mails in the browser. An answered hit has been
+// NewHandler answers everything under the public URL: /o/ pixels, /c/ links, /u/ unsubscribing, /b/ mails in the browser, h.gif pages of sites. An answered hit has been
 // appended to the spool; where that fails the answer is 503. No answer sets a cookie.
 func NewHandler(c HandlerConfig) http.Handler {
 	if c.Clock == nil {
@@ -71,6 +74,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.unsubscribe(w, r, token)
 	case strings.HasSuffix(kind, "/b"):
 		h.browser(w, r, token)
+	case token == "h.gif":
+		h.view(w, r)
 	default:
 		h.page(w, r, http.StatusNotFound, pageNotFound)
 	}
@@ -105,6 +110,10 @@ func (h *handler) pixel(w http.ResponseWriter, r *http.Request, token string) {
 			return
 		}
 	}
+	sendGIF(w, r)
+}
+
+func sendGIF(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header["Content-Type"], header["Content-Length"] = hGIF, hGIFLength
 	header["Cache-Control"], header["X-Content-Type-Options"] = hNoStore, hNoSniff
@@ -116,15 +125,19 @@ func (h *handler) pixel(w http.ResponseWriter, r *http.Request, token string) {
 
 // record appends the hit, or answers 503.
 func (h *handler) record(w http.ResponseWriter, r *http.Request, t Token) bool {
-	err := h.Spool.Append(r.Context(), Hit{
+	return h.append(w, r, Hit{
 		Kind: t.Kind, Run: t.Run, User: t.User, SentAt: t.SentAt, At: h.Clock.Now(),
 		Method: r.Method, UserAgent: r.UserAgent(), URL: t.URL,
 	})
+}
+
+func (h *handler) append(w http.ResponseWriter, r *http.Request, hit Hit) bool {
+	err := h.Spool.Append(r.Context(), hit)
 	if err == nil {
 		return true
 	}
 	if r.Context().Err() == nil {
-		h.Log.Warn("a hit was refused", "kind", t.Kind, "err", err)
+		h.Log.Warn("a hit was refused", "kind", hit.Kind, "err", err)
 	}
 	w.Header()["Cache-Control"], w.Header()["X-Content-Type-Options"] = hNoStore, hNoSniff
 	w.Header().Set("Retry-After", "5")

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Hit is one request of a pixel, a link or an unsubscription that was answered.
+// Hit is one request of a pixel, a link, an unsubscription or a page's pixel that was answered.
 type Hit struct {
 	// ID names the hit for good: the chunk's id, a slash and the hit's place in it. Set by DecodeChunk; Append ignores it.
 	ID        string
@@ -24,7 +24,8 @@ type Hit struct {
 	At        time.Time // of the answer, UTC, to the millisecond
 	Method    string    // GET or POST
 	UserAgent string    // at most 512 bytes of valid UTF-8
-	URL       string    // Click: where it went
+	URL       string    // Click: where it went; View: the page
+	View      PageView  // View only; such a hit has no run and no user (null)
 }
 
 // OpenKind classifies a hit of the kind Open.
@@ -102,12 +103,21 @@ func appendRecord(b []byte, h *Hit) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, byte(h.Kind))
 	b = append(b, h.Run[:]...)
-	b = appendUser(b, h.User)
+	user := h.User
+	if h.Kind == View {
+		user = bson.RawValue{Type: bson.TypeNull}
+	}
+	b = appendUser(b, user)
 	b = binary.AppendVarint(b, h.SentAt.UnixMilli())
 	b = binary.AppendVarint(b, h.At.UnixMilli())
 	b = appendString(b, h.Method, maxMethod)
 	b = appendString(b, h.UserAgent, maxUserAgent)
 	b = appendString(b, h.URL, maxURL)
+	if h.Kind == View {
+		for _, f := range h.View.fields() {
+			b = appendString(b, *f.text, f.limit)
+		}
+	}
 	payload := b[start+8:]
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(payload)))
 	binary.LittleEndian.PutUint32(b[start+4:], crc32.Checksum(payload, castagnoli))
@@ -175,7 +185,13 @@ func decodeHit(b []byte) (h Hit, err error) {
 		return h, errPayload
 	}
 	h.SentAt, h.At = time.UnixMilli(sent).UTC(), time.UnixMilli(at).UTC()
-	for _, s := range []*string{&h.Method, &h.UserAgent, &h.URL} {
+	texts := []*string{&h.Method, &h.UserAgent, &h.URL}
+	if h.Kind == View {
+		for _, f := range h.View.fields() {
+			texts = append(texts, f.text)
+		}
+	}
+	for _, s := range texts {
 		if *s, b, ok = cutString(b); !ok {
 			return h, errPayload
 		}

@@ -19,6 +19,7 @@ const (
 	Click       Kind = 2 // follow a link
 	Unsubscribe Kind = 3
 	Browser     Kind = 4 // see the mail in a browser
+	View        Kind = 5 // a page of a site was seen; no token is of this kind
 )
 
 func (k Kind) String() string {
@@ -31,6 +32,8 @@ func (k Kind) String() string {
 		return "unsubscribe"
 	case Browser:
 		return "browser"
+	case View:
+		return "view"
 	}
 	return "unknown"
 }
