@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"pgregory.net/rapid"
 
 	"postbit/internal/bitfield"
 	"postbit/internal/minimongo"
@@ -458,4 +459,40 @@ func TestClaimOfUnreadable(t *testing.T) {
 	if f.get(2).Recipient.HasBit {
 		t.Fatal("an error must change nothing")
 	}
+}
+
+// compareClaim against what has really happened: it may not know, but it is never wrong, and with at most one other claim since
+// it does know.
+func TestCompareClaim(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc := snapshot{readable: true}
+		claimBy := func(run RunID) Claim {
+			c := (&User{was: doc}).claim(bit, run, noon.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "clock"))*time.Millisecond))
+			doc.runs, doc.lastTime = [2]RunID{run, doc.runs[0]}, c.LastAt
+			return c
+		}
+		others := func(label string) (n int) {
+			n = rapid.IntRange(0, 3).Draw(t, label)
+			for i := range n {
+				claimBy(RunID{label[0], byte(i)})
+			}
+			return n
+		}
+		others("earlier")
+		was := doc
+		ourClaim := (&User{was: was}).claim(bit, ours, noon)
+		before := others("before")
+		applied := before == 0 && rapid.Bool().Draw(t, "applied")
+		if applied {
+			doc.runs, doc.lastTime = [2]RunID{ours, doc.runs[0]}, ourClaim.LastAt
+		}
+		since := before + others("since")
+		got := compareClaim(&was, &doc, &ourClaim)
+		switch {
+		case got == Claimed && !applied, got == Lost && applied, got == Gone:
+			t.Fatalf("%s, but applied: %v", got, applied)
+		case got == Unconfirmed && since <= 1:
+			t.Fatalf("%d other claims since, and it is not known that applied: %v", since, applied)
+		}
+	})
 }
