@@ -50,6 +50,7 @@ type HitsConfig struct {
 	Opens     HitOpens
 	Users     HitUsers
 	Analytics HitCounters
+	Values    HitValues // nil: pages, referrers, terms and links are not counted
 	// SignOfLife are the kinds of opens that are a person's own: they move the user's open times, and count as opened.
 	// nil: human, proxy, prefetch. A click always is one.
 	SignOfLife []string
@@ -126,7 +127,7 @@ func (h *HitsHandler) Handle(ctx context.Context, t queue.HitsTask) error {
 		return fmt.Errorf("worker: hits %s: %w (%w)", t.ID, err, asynq.RevokeTask)
 	}
 	c := &chunk{h: h, id: t.ID, now: now, hits: hits, counts: map[countKey]int64{}}
-	for _, step := range []func(context.Context) error{c.findRuns, c.findFirst, c.noteOpens, c.noteUnsubscribed} {
+	for _, step := range []func(context.Context) error{c.findRuns, c.findFirst, c.noteOpens, c.noteUnsubscribed, c.findValues} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("worker: hits %s: %w", t.ID, err)
 		}
@@ -161,6 +162,8 @@ type chunk struct {
 	runs   []*runName // by hit; nil: unknown
 	first  []bool     // by hit: a person's first open in its run
 	counts map[countKey]int64
+	ranges analytics.RangeTally
+	values []analytics.Increment
 }
 
 type countKey struct {
@@ -172,6 +175,9 @@ func (c *chunk) findRuns(ctx context.Context) error {
 	c.runs = make([]*runName, len(c.hits))
 	found := map[campaign.ShortID]*runName{}
 	for i := range c.hits {
+		if c.hits[i].Kind == track.View {
+			continue
+		}
 		short := campaign.ShortID(c.hits[i].Run)
 		run, ok := found[short]
 		if !ok {
@@ -206,7 +212,7 @@ func (c *chunk) findFirst(ctx context.Context) error {
 	)
 	for i := range c.hits {
 		hit, run := &c.hits[i], c.runs[i]
-		if hit.Kind == track.Unsubscribe || run == nil || c.h.cfg.Retention > 0 && c.now.Sub(run.slot) > c.h.cfg.Retention {
+		if hit.Kind == track.Unsubscribe || hit.Kind == track.View || run == nil || c.h.cfg.Retention > 0 && c.now.Sub(run.slot) > c.h.cfg.Retention {
 			continue
 		}
 		kind := analytics.Machine
@@ -302,6 +308,8 @@ func (c *chunk) increments() []analytics.Increment {
 			c.count(i, analytics.Clicked)
 		case track.Unsubscribe:
 			c.count(i, analytics.Unsubscribed)
+		case track.View:
+			continue
 		}
 		if c.person(hit) {
 			c.count(i, analytics.Opened)
@@ -317,7 +325,8 @@ func (c *chunk) increments() []analytics.Increment {
 	for key, n := range c.counts {
 		incs = append(incs, analytics.Day(key.campaign, key.metric, key.minute, n)...)
 	}
-	return incs
+	c.countRanges()
+	return append(append(incs, c.ranges.Increments()...), c.values...)
 }
 
 // count counts a hit for its campaign and for all; of a run that nobody remembers, for all alone: the token was signed by

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"postbit/internal/analytics"
 	"postbit/internal/campaign"
 	"postbit/internal/track"
 	"postbit/internal/users"
@@ -27,13 +28,17 @@ func (g *graph) openSpool() (*track.Spool, error) {
 func (g *graph) newHits() (*worker.HitsHandler, error) {
 	return worker.NewHitsHandler(worker.HitsConfig{
 		Runs: g.campaigns, Opens: g.opens, Users: g.users, Analytics: g.writer,
+		Values:     analytics.NewValues(g.db, g.clk, analytics.WithValueLimit(g.cfg.TopValues), analytics.WithDays(g.cfg.TopDays)),
 		SignOfLife: g.cfg.SignOfLife, Retention: g.cfg.Retention, Clock: g.clk, Log: g.log,
 	})
 }
 
 func (s *server) publicHandler() http.Handler {
 	pages := &browserPages{graph: s.graph}
-	return track.NewHandler(track.HandlerConfig{Keys: s.keys, Spool: s.spool, Clock: s.clk, Browser: pages.render, Log: s.log})
+	return track.NewHandler(track.HandlerConfig{
+		Keys: s.keys, Spool: s.spool, Clock: s.clk, Browser: pages.render, Log: s.log,
+		Sites: track.NewSites(s.cfg.Sites), HonourDoNotTrack: s.cfg.DoNotTrack != "ignore",
+	})
 }
 
 // adminHandler has the API where the web side is, and metrics and health anywhere.
