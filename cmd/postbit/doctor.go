@@ -113,7 +113,7 @@ func (d *doctor) look(ctx context.Context, sample int) error {
 }
 
 func (d *doctor) lookAtMongo(ctx context.Context, sample int) {
-	asked := time.Now()
+	asked := d.clk.Now()
 	var hello struct {
 		LocalTime time.Time `bson:"localTime"`
 		SetName   string    `bson:"setName"`
@@ -123,7 +123,7 @@ func (d *doctor) lookAtMongo(ctx context.Context, sample int) {
 		d.note("mongo", checkFail, "%v", err)
 		return
 	}
-	took := time.Since(asked)
+	took := d.clk.Now().Sub(asked)
 	kind := "a standalone server"
 	switch {
 	case d.stack != nil:

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -28,18 +29,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // shell runs commands in a folder of its own, at a time that stands still.
 type shell struct {
 	testing.TB
-	clk *clock.Clock
+	clk  *clock.Clock
+	talk *lockedBuffer // of serve
 }
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	for _, pair := range os.Environ() { // settings of the machine are none of ours
-		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "POSTBIT_") {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "POSTBIT_") && name != "POSTBIT_WRITE_DOCS" {
 			t.Setenv(name, "")
 		}
 	}
 	t.Chdir(t.TempDir())
-	return &shell{t, clock.At(time.Date(2026, 12, 1, 9, 0, 0, 0, time.UTC))}
+	return &shell{TB: t, clk: clock.At(time.Date(2026, 12, 1, 9, 0, 0, 0, time.UTC))}
 }
 
 // result is what a command has printed and answered.
@@ -119,17 +121,28 @@ func (s *shell) insert(docs ...any) {
 func (s *shell) serve(args ...string) (stop func() result) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	var talk lockedBuffer
+	talk := &lockedBuffer{}
+	s.talk = talk
 	var r result
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)
-		r.code = program{strings.NewReader(""), io.Discard, &talk, s.clk}.run(ctx, args...)
+		r.code = program{strings.NewReader(""), io.Discard, talk, s.clk}.run(ctx, args...)
 	})
 	stop = sync.OnceValue(func() result { cancel(); wg.Wait(); r.err = talk.String(); return r })
 	s.Cleanup(func() { stop() })
 	s.await("serve is up", func() bool { return strings.Contains(talk.String(), "postbit serves") })
 	return stop
+}
+
+// public is the address of the public side of a running serve.
+func (s *shell) public() string {
+	s.Helper()
+	m := regexp.MustCompile(`public=(\S+)`).FindStringSubmatch(s.talk.String())
+	if m == nil {
+		s.Fatalf("serve does not say where it listens:\n%s", s.talk)
+	}
+	return m[1]
 }
 
 // await polls until ok holds; the test's own deadline bounds it.

@@ -91,8 +91,8 @@ type campaignJSON struct {
 	*runJSON
 	Run         *runJSON      `json:"-"` // the same
 	Progress    *progressJSON `json:"progress,omitempty"`
-	Unconfirmed []outcomeJSON `json:"unconfirmed,omitempty"`
-	Failed      []outcomeJSON `json:"failed,omitempty"`
+	Unconfirmed []outcomeJSON `json:"unconfirmed,omitzero"`
+	Failed      []outcomeJSON `json:"failed,omitzero"`
 	Spec        campaign.Spec `json:"spec"`
 }
 

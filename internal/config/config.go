@@ -160,23 +160,22 @@ func readFile(name string) (map[string]fileValue, error) {
 	return parseFile(name, data)
 }
 
-// secrets gives the texts that must not be shown.
-func (c *Config) secrets() []string {
-	var out []string
+// hidden pairs each text that must not be shown with what is shown instead.
+func (c *Config) hidden() (pairs []string) {
 	for _, u := range []URI{c.MongoURI, c.RedisURI, c.SMTPURL} {
-		if raw := u.Reveal(); raw != "" {
-			out = append(out, raw)
-			if pw := u.password(); pw != "" {
-				out = append(out, pw)
+		if raw := u.Reveal(); raw != u.String() {
+			pairs = append(pairs, raw, u.String())
+			if pw := u.password(); len(pw) >= 4 { // a shorter one would tear holes into ordinary words, and protects nothing
+				pairs = append(pairs, pw, redacted)
 			}
 		}
 	}
 	for _, s := range []Secret{c.Secret, c.AdminToken} {
-		if raw := s.Reveal(); raw != "" {
-			out = append(out, raw)
+		if raw := s.Reveal(); len(raw) >= 4 {
+			pairs = append(pairs, raw, redacted)
 		}
 	}
-	return out
+	return pairs
 }
 
 // Scrub takes secrets out of a text that other libraries had a hand in, such as an error of a driver.
@@ -184,10 +183,9 @@ func (c *Config) Scrub(text string) string {
 	if c == nil {
 		return text
 	}
-	for _, s := range c.secrets() {
-		if len(s) >= 4 { // a shorter one would tear holes into ordinary words, and protects nothing
-			text = strings.ReplaceAll(text, s, redacted)
-		}
+	pairs := c.hidden()
+	for i := 0; i < len(pairs); i += 2 {
+		text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
 	}
 	return text
 }

@@ -27,7 +27,7 @@ type Options struct {
 	Dir       string // made where it is missing, for the owner alone
 	Clock     *clock.Clock
 	Log       *slog.Logger
-	Throwaway bool // the directory is a temporary one: nothing is synced to disk
+	Throwaway bool   // the directory is a temporary one: nothing is synced to disk
 	PublicURL string // where the owner will be reached; others learn it from the owner
 }
 
