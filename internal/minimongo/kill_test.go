@@ -67,15 +67,18 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		var g errgroup.Group
+		ctx, gone := context.WithCancel(context.Background())
 		before := acked.Load()
 		for w := range 8 {
 			g.Go(func() error {
 				for i := 0; ; i++ {
-					if _, err := c.InsertOne(context.Background(), bson.M{"u": fmt.Sprintf("%d/%d/%d", round, w, i)}); err != nil {
+					if _, err := c.InsertOne(ctx, bson.M{"u": fmt.Sprintf("%d/%d/%d", round, w, i)}); err != nil {
 						return nil // the server is gone
 					}
 					if acked.Add(1) == before+100 {
-						if err := cmd.Process.Kill(); err != nil {
+						err := cmd.Process.Kill()
+						gone() // or the driver would look for another server for half a minute
+						if err != nil {
 							return err
 						}
 					}
@@ -85,6 +88,7 @@ func TestKill(t *testing.T) {
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
+		gone()
 		cmd.Wait() // killed
 		if err := client.Disconnect(context.Background()); err != nil {
 			t.Fatal(err)

@@ -110,7 +110,7 @@ func (s *Server) URI() string {
 	if addr.Network() == "unix" {
 		host = url.PathEscape(host)
 	}
-	return "mongodb://" + host + "/?directConnection=true"
+	return "mongodb://" + host + "/"
 }
 
 // Close ends all connections and waits for every goroutine of the server. Commands that are being

@@ -154,7 +154,7 @@ func (s *store) commit(group *[]*job) (results []error, err error) {
 		j := (*group)[i]
 		result := j.ctx.Err()
 		if result != nil {
-			result = errorf(codeMaxTimeExpired, "operation exceeded time limit")
+			result = timeLimit(j.ctx)
 		} else if result = j.run(tx); result != nil && !errors.As(result, new(*Error)) {
 			// The storage itself failed: nobody knows what of this group is in the transaction.
 			return nil, errors.Join(fmt.Errorf("minimongo: write: %w", result), tx.Rollback())
