@@ -47,7 +47,7 @@ func SearchTerm(referrer string) string {
 // www.google.co.uk, de.search.yahoo.com, but not google.example.com or my.blog.bing.example.org.
 func engineHost(labels []string, i int) bool {
 	suffix := labels[i+1:]
-	if len(suffix) < 1 || len(suffix) > 2 || len(suffix) == 2 && (len(suffix[1]) != 2 || len(suffix[0]) > 3) {
+	if len(suffix) < 1 || len(suffix) > 2 || len(suffix) == 2 && (len(suffix[1]) != 2 || suffix[0] != "co" && suffix[0] != "com") {
 		return false
 	}
 	for _, l := range labels[:i] {
