@@ -42,14 +42,15 @@ func (s *Scheduler) Feed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// dueTasks asks for more of a run's plan where there is room, and returns the tasks of its batches that are due.
+// dueTasks asks for more of a run's plan where there is room, and returns the tasks of its batches that are due. A pause holds back
+// everything but the end: a run that was cancelled, superseded or has expired while it is paused goes through its batches.
 func (s *Scheduler) dueTasks(ctx context.Context, r *campaign.Run, now time.Time) ([]queue.BatchTask, error) {
 	mayPlan, err := s.lookBothWays(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	ending := r.State == campaign.RunCancelling || r.State == campaign.RunSuperseding
-	if r.Paused != "" && !ending {
+	if r.Paused != "" && !ending && now.Before(r.ExpiresAt()) {
 		return nil, nil
 	}
 	if mayPlan && !ending && !r.PlanDone {

@@ -201,3 +201,27 @@ func TestFeedWithoutAQueue(t *testing.T) {
 		t.Fatalf("in the queue: %v", got)
 	}
 }
+
+// A pause does not stop the clock of expires_after: a paused run that has expired is planned to its end and fed, so that it ends.
+func TestFeedWhatHasExpiredThoughItIsPaused(t *testing.T) {
+	w := newWorld(t, start)
+	w.apply("x", "", "expires_after: 1h")
+	r := w.manual("x")
+	w.plan(r, 1, 2, false)
+	w.pass(r, 1, campaign.Waiting, w.clk.Now().Add(3*time.Hour), true)
+	if err := w.runs.PauseRun(t.Context(), r.ID, "operator", "operator"); err != nil {
+		t.Fatal(err)
+	}
+	w.clk.Advance(59 * time.Minute)
+	w.queue.flush()
+	w.do(w.Feed)
+	if got := w.queue.waiting(); len(got) > 0 || len(w.queue.plans) > 0 {
+		t.Fatalf("paused: %v %v", got, w.queue.plans)
+	}
+	w.clk.Advance(time.Minute)
+	w.do(w.Feed)
+	want := []string{queue.BatchTask{Run: r.ID, N: 1, Pass: 2}.ID(), queue.BatchTask{Run: r.ID, N: 2, Pass: 1}.ID()}
+	if d := cmp.Diff(want, w.queue.waiting()); d != "" || len(w.queue.plans) != 1 {
+		t.Fatal("expired:", w.queue.plans, d)
+	}
+}

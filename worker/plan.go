@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (p *Planner) HandlePlan(ctx context.Context, t queue.PlanTask) error {
 	if err != nil {
 		return err
 	}
-	if run.PlanDone || !plannable(run) {
+	if run.PlanDone || !p.plannable(run) {
 		return nil
 	}
 	head, begun, err := p.Batches.Last(ctx, run)
@@ -97,10 +98,13 @@ func (p *Planner) HandlePlan(ctx context.Context, t queue.PlanTask) error {
 	return p.goOn(ctx, run, head)
 }
 
-// plannable holds while a run may get more batches.
-func plannable(r *campaign.Run) bool {
-	return r.Paused == "" && (r.State == campaign.RunPlanning || r.State == campaign.RunSending)
+// plannable holds while a run may get more batches. A pause does not keep a run that has expired from its end, in which
+// everybody of its audience has an outcome.
+func (p *Planner) plannable(r *campaign.Run) bool {
+	return (r.Paused == "" || p.expired(r)) && (r.State == campaign.RunPlanning || r.State == campaign.RunSending)
 }
+
+func (p *Planner) expired(r *campaign.Run) bool { return !p.Clock.Now().Before(r.ExpiresAt()) }
 
 // mayBegin holds once no other run of the campaign is in the way.
 func (p *Planner) mayBegin(ctx context.Context, run *campaign.Run) (bool, error) {
@@ -135,10 +139,11 @@ func (p *Planner) goOn(ctx context.Context, run *campaign.Run, head campaign.Bat
 func (p *Planner) fill(ctx context.Context, run *campaign.Run, head campaign.BatchHead, room int) error {
 	audience, err := run.Spec.AudienceQuery(run.StartedAt)
 	if err != nil {
-		return p.refuse(ctx, run, head, err)
+		return p.refuse(ctx, run, head.N, err)
 	}
 	c := &cutter{planner: p, run: run, n: head.N, room: room}
 	first, from := 0, bson.D(nil)
+	c.last = head.LastID
 	if head.N > 0 {
 		first, from = classOf(head.LastID), behind(head.LastID)
 	}
@@ -151,7 +156,7 @@ func (p *Planner) fill(ctx context.Context, run *campaign.Run, head campaign.Bat
 		}
 		if err := p.walk(ctx, audience, from, c); err != nil {
 			if refused(err) {
-				return p.refuse(ctx, run, head, err)
+				return p.refuse(ctx, run, c.n, err)
 			}
 			return err
 		}
@@ -202,8 +207,15 @@ func (p *Planner) stream(ctx context.Context, audience, from bson.D, limit int64
 	return got, c.flush(ctx)
 }
 
+// errOrder says that a server gave an id that stands before the one that it gave last. Planning behind a batch would then
+// repeat users, and leave out others.
+var errOrder = errors.New("the server does not sort the _ids by the order in which it compares them")
+
 // refused holds for an answer that says that the query is wrong and will be tomorrow.
 func refused(err error) bool {
+	if errors.Is(err, errOrder) {
+		return true
+	}
 	var ce mongo.CommandError
 	if !errors.As(err, &ce) {
 		return false
@@ -215,11 +227,15 @@ func refused(err error) bool {
 	return false
 }
 
-// refuse ends a run whose audience can't be asked for. One that has batches already is paused, for somebody to look at.
-func (p *Planner) refuse(ctx context.Context, run *campaign.Run, head campaign.BatchHead, why error) error {
+// refuse ends a run whose audience can't be asked for. One that has n batches already is paused, for somebody to look at until it
+// expires: then those are its audience.
+func (p *Planner) refuse(ctx context.Context, run *campaign.Run, n int, why error) error {
 	reason := "the audience cannot be asked for: " + why.Error()
 	p.Log.Error("a run cannot be planned", "campaign", run.Campaign, "run", run.ID, "err", why)
-	if head.N > 0 {
+	if n > 0 && p.expired(run) {
+		return p.Batches.InsertEnd(ctx, run, n+1)
+	}
+	if n > 0 {
 		err := p.Runs.PauseRun(ctx, run.ID, reason, "planner")
 		if errors.Is(err, campaign.ErrRunFinished) {
 			return nil
@@ -240,7 +256,7 @@ type cutter struct {
 
 	ids  []bson.RawValue
 	size int           // bytes of ids
-	last bson.RawValue // the last id that was handed in
+	last bson.RawValue // the last id that was handed in, or of the batch before
 }
 
 // full reports that no more ids are wanted now.
@@ -249,6 +265,9 @@ func (c *cutter) full() bool { return c.room <= 0 || c.stopped }
 // add puts one more id into the batch; before that it closes a batch that would become too large.
 func (c *cutter) add(ctx context.Context, id bson.RawValue) error {
 	size := campaign.IDBytes(id)
+	if !ascends(c.last, id) {
+		return fmt.Errorf("plan %s: _id %s comes behind %s: %w", c.run.ID, id, c.last, errOrder)
+	}
 	id = bson.RawValue{Type: id.Type, Value: bytes.Clone(id.Value)} // the cursor reads on over it
 	if size > campaign.MaxBatchIDBytes {
 		c.planner.Log.Error("a user is left out: the _id is larger than a batch may be", "run", c.run.ID, "bytes", size)
@@ -276,7 +295,7 @@ func (c *cutter) flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !plannable(now) {
+	if !p.plannable(now) {
 		c.stopped = true
 		return nil
 	}
@@ -351,6 +370,32 @@ func behind(id bson.RawValue) bson.D {
 		after = append(after, bson.E{Key: "$lt", Value: below})
 	}
 	return after
+}
+
+// ascends reports whether b may come behind a: false only where MongoDB's order is plain. That of strings depends on the
+// collection's collation, so of them only the same one twice is told.
+func ascends(a, b bson.RawValue) bool {
+	if a.Type != b.Type {
+		return true
+	}
+	switch a.Type {
+	case bson.TypeString:
+		return !bytes.Equal(a.Value, b.Value)
+	case bson.TypeObjectID:
+		return bytes.Compare(a.Value, b.Value) < 0
+	case bson.TypeBinary: // by length, then subtype, then bytes
+		as, ab := a.Binary()
+		bs, bb := b.Binary()
+		if as == bson.TypeBinaryBinaryOld || bs == bson.TypeBinaryBinaryOld { // their inner length counts, too
+			return !bytes.Equal(a.Value, b.Value)
+		}
+		return cmp.Or(cmp.Compare(len(ab), len(bb)), cmp.Compare(as, bs), bytes.Compare(ab, bb)) < 0
+	case bson.TypeInt32, bson.TypeInt64:
+		return a.AsInt64() < b.AsInt64()
+	case bson.TypeDateTime:
+		return a.DateTime() < b.DateTime()
+	}
+	return true
 }
 
 func isNaN(id bson.RawValue) bool {

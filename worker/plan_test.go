@@ -587,3 +587,66 @@ func TestPlanOfAnyUsers(t *testing.T) {
 		p.ok(err)
 	})
 }
+
+// The audience of a run that expires while it is paused is planned all the same: everybody in it gets an outcome.
+func TestPlanOfAPausedRunThatHasExpired(t *testing.T) {
+	p := newPlanning(t)
+	p.insert(numbered(700)...)
+	r := p.start("x", "{}", testStart)
+	p.ok(p.runs.PauseRun(p.ctx, r.ID, "operator", "operator"))
+	p.handle(p.planner(0), r)
+	if batches, ended := p.plan(r); len(batches) > 0 || ended {
+		t.Fatalf("paused: %v, ended %t", sizes(batches), ended)
+	}
+	p.clk.Advance(time.Hour)
+	p.handle(p.planner(0), r)
+	if batches, ended := p.plan(r); !cmp.Equal(sizes(batches), []int{500, 200}) || !ended {
+		t.Fatalf("expired: %v, ended %t", sizes(batches), ended)
+	}
+}
+
+// A server that sorts by another order than it compares by would have users planned twice: the planner stops, and says so.
+func TestPlanRefusesIDsThatDoNotAscend(t *testing.T) {
+	binary := func(subtype byte, b ...byte) any { return bson.Binary{Subtype: subtype, Data: b} }
+	for _, c := range []struct {
+		name string
+		a, b any
+		want bool
+	}{
+		{"numbers", int32(1), int32(2), true},
+		{"numbers, back", int64(2), int64(1), false},
+		{"numbers of two types, which are not compared here", int64(2), int32(1), true},
+		{"the same string", "a", "a", false},
+		{"strings go by a collation", "b", "A", true},
+		{"ObjectIDs", bson.ObjectID{1}, bson.ObjectID{2}, true},
+		{"ObjectIDs, back", bson.ObjectID{2}, bson.ObjectID{1}, false},
+		{"a longer binary first in bytes", binary(0, 9), binary(0, 1, 1), true},
+		{"a shorter one behind it", binary(0, 1, 1), binary(0, 9), false},
+		{"subtypes before bytes", binary(0, 9), binary(4, 1), true},
+		{"old subtypes count an inner length", binary(0, 1, 1), binary(2, 1), true},
+		{"dates", bson.DateTime(-1), bson.DateTime(-2), false},
+		{"a type that is not compared here", bson.Timestamp{T: 2}, bson.Timestamp{T: 1}, true},
+	} {
+		if got := ascends(rawID(c.a), rawID(c.b)); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+	p := newPlanning(t)
+	r := p.start("x", "{}", testStart)
+	c := &cutter{planner: p.planner(0), run: r, room: 9, last: rawID(int32(7))}
+	if err := c.add(p.ctx, rawID(int32(7))); !errors.Is(err, errOrder) || !refused(err) {
+		t.Errorf("the same id again: %v", err)
+	}
+	p.ok(p.batches.Insert(p.ctx, r, 1, []bson.RawValue{rawID(int32(7))}))
+	p.ok(c.planner.refuse(p.ctx, r, 1, errOrder))
+	now, err := p.runs.Run(p.ctx, r.ID)
+	p.ok(err)
+	if !strings.Contains(now.Paused, "does not sort") {
+		t.Errorf("paused: %q", now.Paused)
+	}
+	p.clk.Advance(time.Hour)
+	p.ok(c.planner.refuse(p.ctx, r, 1, errOrder))
+	if _, ended := p.plan(r); !ended {
+		t.Error("it has expired, and its plan is not closed")
+	}
+}

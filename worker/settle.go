@@ -95,17 +95,22 @@ func (w *Worker) Settle(ctx context.Context, run *campaign.Run, n int) error {
 	return nil
 }
 
+// applyDelta gives a stored delta to the analytics under its id and marks it as applied. Both may be done twice and by anybody.
 func (w *Worker) applyDelta(ctx context.Context, run *campaign.Run, n int, d *campaign.Delta) error {
-	return ApplyDelta(ctx, w.cfg.Batches, w.cfg.Analytics, run, n, d)
-}
-
-// ApplyDelta gives a stored delta to the analytics under its id and marks it as applied. Both may be done twice and by anybody.
-func ApplyDelta(ctx context.Context, batches *campaign.Batches, a Analytics, run *campaign.Run, n int, d *campaign.Delta) error {
 	id := d.ID(run.ID, n)
-	if err := a.Apply(ctx, id, increments(run.Campaign, d)); err != nil {
+	if w.forgotten(d) {
+		w.log.Error("a pass is older than the memory of the analytics, which may have counted it already: its outcomes are left out of the days, not of the run",
+			"pass", id, "outcomes", d.Rows)
+	} else if err := w.cfg.Analytics.Apply(ctx, id, increments(run.Campaign, d)); err != nil {
 		return fmt.Errorf("worker: count pass %s: %w", id, err)
 	}
-	return batches.MarkApplied(ctx, run, n, d.Pass)
+	return w.cfg.Batches.MarkApplied(ctx, run, n, d.Pass)
+}
+
+// forgotten reports whether a delta may have been counted so long ago that the analytics don't know its id any more. It can't have
+// been counted before it was stored.
+func (w *Worker) forgotten(d *campaign.Delta) bool {
+	return w.cfg.Clock.Now().Sub(d.At) >= w.cfg.Analytics.Memory()
 }
 
 // increments are what a delta adds to the days of its campaign and of all.

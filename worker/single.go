@@ -135,17 +135,20 @@ func (w *Worker) singleRun(ctx context.Context, s Single) (*campaign.Run, error)
 	return run, w.singleBatch(ctx, run, s.User)
 }
 
-// singleBatch plans the run. Whoever comes second, or comes back after a crash, finds the batch there.
+// singleBatch plans the run: its one batch, and the end marker. Whoever comes second, or comes back after a crash, does what is
+// missing of it.
 func (w *Worker) singleBatch(ctx context.Context, run *campaign.Run, user bson.RawValue) error {
-	_, there, err := w.cfg.Batches.Last(ctx, run)
-	if err != nil || there {
+	head, there, err := w.cfg.Batches.Last(ctx, run)
+	if err != nil || head.End {
 		return err
 	}
-	if err := w.cfg.Batches.EnsureIndexes(ctx, run.Slot); err != nil {
-		return err
-	}
-	if err := w.cfg.Batches.Insert(ctx, run, 1, []bson.RawValue{user}); err != nil && !errors.Is(err, campaign.ErrBatchExists) {
-		return err
+	if !there {
+		if err := w.cfg.Batches.EnsureIndexes(ctx, run.Slot); err != nil {
+			return err
+		}
+		if err := w.cfg.Batches.Insert(ctx, run, 1, []bson.RawValue{user}); err != nil && !errors.Is(err, campaign.ErrBatchExists) {
+			return err
+		}
 	}
 	if err := w.cfg.Batches.InsertEnd(ctx, run, 2); err != nil && !errors.Is(err, campaign.ErrBatchExists) {
 		return err

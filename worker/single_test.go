@@ -154,3 +154,21 @@ func TestSendOneByManyAtOnce(t *testing.T) {
 		t.Errorf("%d copies", n)
 	}
 }
+
+// A maker that dies between the batch and the end marker leaves a run without its end; the next call with the key puts it there.
+func TestSendOneAfterACrashBeforeTheEndMarker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(2)
+	w := h.worker()
+	ask := Single{Key: "k", Template: template(testBit), User: userID(1)}
+	run, err := w.singleRun(h.ctx, ask)
+	h.check(err)
+	_, err = h.db.Collection(campaign.BatchCollection(run.Slot)).DeleteOne(h.ctx, bson.D{{Key: "_id", Value: campaign.BatchID(run.ID, 2)}})
+	h.check(err)
+	r, err := w.SendOne(h.ctx, ask)
+	h.check(err)
+	if p := h.progress(run); !p.Ended || p.Batches != 1 || r.Outcome != "sent" || h.smtp.copies(1) != 1 {
+		t.Errorf("%+v, %s, %d copies", p, r.Outcome, h.smtp.copies(1))
+	}
+}

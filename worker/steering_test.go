@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"postbit/internal/analytics"
 	"postbit/internal/campaign"
 	"postbit/internal/mail"
 	"postbit/internal/queue"
@@ -273,5 +274,68 @@ func TestARunThatCantBeSentIsPaused(t *testing.T) {
 	h.handle(h.worker(), r)
 	if p := h.now(r).Paused; p == "" || h.smtp.total.Load() != 0 {
 		t.Errorf("paused %q, %d mails", p, h.smtp.total.Load())
+	}
+}
+
+// A pause does not stop the clock of expires_after: the run ends without being resumed, and the bits of those who got nothing are
+// given back.
+func TestAPausedRunExpires(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.seed(10)
+	r := h.run("winback", 10)
+	w := h.idleWorker(oneConnection)
+	h.smtp.answer = func(user, _ int) mail.Reply {
+		if user < 2 {
+			return mail.Reply{Class: mail.Retry, Code: 451, Text: "later"}
+		}
+		return mail.Reply{}
+	}
+	h.smtp.begin = func(user int) {
+		if user == 4 {
+			h.check(h.runs.PauseRun(h.ctx, r.ID, "by hand", "test"))
+			h.check(w.watch(h.ctx))
+		}
+	}
+	h.handle(w, r)
+	h.clk.Advance(24 * time.Hour)
+	now := h.now(r)
+	due, err := h.batches.Due(h.ctx, now, h.clk.Now(), 9)
+	h.check(err)
+	for _, d := range due {
+		h.check(w.HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: d.N, Pass: d.Pass}))
+	}
+	want := map[string][]int{"sent": {2, 3, 4}, "failed/temporary": {0, 1}, "skipped/expired": {5, 6, 7, 8, 9}}
+	if d := cmp.Diff(want, h.outcomes(r)); d != "" || now.Paused == "" {
+		t.Error(now.Paused, d)
+	}
+	h.invariants(r, 10)
+}
+
+// What the analytics may have forgotten is not counted a second time, but the run ends.
+func TestSettleOfAnOldPass(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		want  int64
+	}{
+		{"as long as its id is remembered", analytics.DefaultMemory - time.Minute, 5},
+		{"longer than that", analytics.DefaultMemory, 0},
+	} {
+		h := newHouse(t)
+		h.seed(5)
+		r := h.run("winback", 5)
+		w := h.worker()
+		p, err := w.lookAt(h.ctx, r.ID, 1, 1, false, h.log) // stored, and not applied
+		if p == nil || err != nil {
+			t.Fatal(err)
+		}
+		h.clk.Advance(c.after)
+		h.check(w.Settle(h.ctx, r, 1))
+		h.analytics(r, "sent", c.want)
+		if p := h.progress(r); p.Unsettled != 0 || p.Counts.Sent != 5 {
+			t.Errorf("%s: %+v", c.name, p)
+		}
 	}
 }

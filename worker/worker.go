@@ -40,9 +40,10 @@ type Config struct {
 	Replan       func(ctx context.Context, run string) error // asks for more batches of a run; nil: the feeder does that alone
 }
 
-// Analytics takes the increments of a pass, once per id.
+// Analytics takes the increments of a pass, once per id; Memory is how long it knows an id again after it has counted it.
 type Analytics interface {
 	Apply(ctx context.Context, id string, incs []analytics.Increment) error
+	Memory() time.Duration
 }
 
 const (

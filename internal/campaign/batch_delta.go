@@ -14,6 +14,7 @@ import (
 // own, and stays in the document until it is marked as applied: no pass begins while one is there, so there is one at most.
 type Delta struct {
 	Pass int
+	At   time.Time // when it was stored
 	Rows []DeltaRow
 }
 
@@ -58,7 +59,7 @@ func (d *Delta) document() bson.D {
 		m := uint32(r.Minute.Unix() / 60)
 		rows = append(rows, byte(m), byte(m>>8), byte(m>>16), byte(m>>24), byte(r.Outcome), byte(r.N), byte(r.N>>8))
 	}
-	return bson.D{{Key: "pass", Value: d.Pass}, {Key: "rows", Value: bson.Binary{Data: rows}}}
+	return bson.D{{Key: "pass", Value: d.Pass}, {Key: "at", Value: d.At}, {Key: "rows", Value: bson.Binary{Data: rows}}}
 }
 
 func parseDelta(v bson.RawValue) (*Delta, error) {
@@ -68,7 +69,8 @@ func parseDelta(v bson.RawValue) (*Delta, error) {
 	}
 	pass, _ := doc.Lookup("pass").AsInt64OK()
 	_, rows, _ := doc.Lookup("rows").BinaryOK()
-	d := &Delta{Pass: int(pass)}
+	at, _ := doc.Lookup("at").TimeOK()
+	d := &Delta{Pass: int(pass), At: at.UTC()}
 	for ; len(rows) >= deltaRowBytes; rows = rows[deltaRowBytes:] {
 		m := int64(rows[0]) | int64(rows[1])<<8 | int64(rows[2])<<16 | int64(rows[3])<<24
 		d.Rows = append(d.Rows, DeltaRow{Minute: time.Unix(m*60, 0).UTC(), Outcome: Outcome(rows[4]), N: int(rows[5]) | int(rows[6])<<8})

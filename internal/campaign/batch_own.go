@@ -219,6 +219,7 @@ func (o *Owned) StorePass(ctx context.Context, end PassEnd) (*Delta, error) { //
 	next.record(end.Found, end.Now)
 	next.Pass++
 	d := next.newDelta(next.Pass)
+	d.At = end.Now.UTC().Truncate(time.Millisecond)
 	next.count(d)
 	if end.TookBack {
 		maps.DeleteFunc(next.claims, func(_ int, c HeldClaim) bool { return c.Back })

@@ -46,9 +46,9 @@ func (s *Batches) coll(slot time.Time) *mongo.Collection {
 // EnsureIndexes makes the indexes of the month of slot. The planner calls it before its first batch.
 func (s *Batches) EnsureIndexes(ctx context.Context, slot time.Time) error {
 	_, err := s.coll(slot).Indexes().CreateMany(ctx, []mongo.IndexModel{
-		{Keys: bson.D{{Key: "run", Value: 1}, {Key: "n", Value: -1}}},                                   // Last, Outcomes, Progress
-		{Keys: bson.D{{Key: "run", Value: 1}, {Key: "state", Value: 1}, {Key: "not_before", Value: 1}}}, // Due, Unvisited, Open
-		{Keys: bson.D{{Key: "unsettled", Value: 1}}, Options: options.Index().SetSparse(true)},          // Unsettled
+		{Keys: bson.D{{Key: "run", Value: 1}, {Key: "n", Value: -1}}},                                                         // Last, Outcomes, Progress
+		{Keys: bson.D{{Key: "run", Value: 1}, {Key: "state", Value: 1}, {Key: "not_before", Value: 1}, {Key: "n", Value: 1}}}, // Due, Unvisited, Open
+		{Keys: bson.D{{Key: "unsettled", Value: 1}}, Options: options.Index().SetSparse(true)},                                // Unsettled
 	})
 	if err != nil {
 		return fmt.Errorf("campaign: indexes of %s: %w", BatchCollection(slot), err)
@@ -183,7 +183,7 @@ func (s *Batches) Due(ctx context.Context, run *Run, now time.Time, limit int) (
 		}
 		err := answered(ctx, func(ctx context.Context) error {
 			cur, err := s.coll(run.Slot).Find(ctx, filter, options.Find().SetLimit(int64(limit-len(due))).
-				SetSort(bson.D{{Key: "not_before", Value: 1}}).SetProjection(project("n", "pass", "not_before")))
+				SetSort(bson.D{{Key: "not_before", Value: 1}, {Key: "n", Value: 1}}).SetProjection(project("n", "pass", "not_before")))
 			if err != nil {
 				return err
 			}
