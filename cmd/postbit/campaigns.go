@@ -267,7 +267,7 @@ Example:
 
 func (c campaignsRunCmd) Run(ctx context.Context, a *app) error {
 	return a.withGraph(ctx, mongoAndRedis, func(g *graph) error {
-		if err := g.ensureIndexes(ctx); err != nil {
+		if err := errors.Join(g.ensureIndexes(ctx), g.setClock(ctx)); err != nil {
 			return err
 		}
 		run, err := g.newScheduler(nil).StartManual(ctx, c.Name, c.Key)

@@ -242,7 +242,9 @@ func (d *demoRun) seed(ctx context.Context, world demo.World) error {
 func (d *demoRun) read(ctx context.Context, result *demoJSON) error {
 	d.clk.Advance(time.Hour)
 	d.say("an hour later people read their mail")
-	n, took, err := d.readers.Read(ctx, demoReaders, newProgress(d.err, "pixels").show)
+	bar := newProgress(d.err, "pixels")
+	n, took, err := d.readers.Read(ctx, demoReaders, bar.show)
+	bar.end()
 	if err != nil {
 		return err
 	}

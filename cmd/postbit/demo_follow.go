@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -92,7 +92,9 @@ func pause(ctx context.Context, d time.Duration) error {
 type progress struct {
 	w    io.Writer
 	what string
-	bar  *progressbar.ProgressBar
+	bar  *progressbar.ProgressBar // nil: no terminal
+
+	mu   sync.Mutex
 	said time.Time
 	last int
 }
@@ -106,8 +108,10 @@ func newProgress(w io.Writer, what string) *progress {
 	return p
 }
 
-// show may be called from several goroutines only where there is no terminal to draw on; see Readers.Read.
+// show may be called from any goroutine.
 func (p *progress) show(done, of int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bar != nil {
 		p.bar.ChangeMax(of)
 		_ = p.bar.Set(done)
@@ -120,6 +124,8 @@ func (p *progress) show(done, of int) {
 }
 
 func (p *progress) line(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}
@@ -127,6 +133,8 @@ func (p *progress) line(format string, args ...any) {
 }
 
 func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bar != nil {
 		_ = p.bar.Finish()
 	}
@@ -168,11 +176,11 @@ func round(f float64) float64 { return math.Round(10*f) / 10 }
 // peakRSS is the most memory this process has had resident, in bytes.
 func peakRSS() int64 {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); errors.Is(err, nil) {
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err == nil {
 		if runtime.GOOS == "darwin" {
 			return u.Maxrss
 		}
-		return u.Maxrss * 1024
+		return u.Maxrss * 1024 // Linux counts in KiB
 	}
 	return 0
 }

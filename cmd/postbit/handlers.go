@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"postbit/internal/analytics"
@@ -51,7 +52,17 @@ func (s *server) adminHandler() http.Handler {
 			"redis": s.queue.Ping,
 		},
 	}
-	return web.New(c)
+	h := web.New(c)
+	if s.roles.web {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			http.Error(w, "the API is served by processes with the role web", http.StatusNotFound)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // facts are what the metrics of this process are read from.

@@ -44,7 +44,7 @@ const maxSend = 5 * time.Minute
 
 func (c sendCmd) Run(ctx context.Context, a *app) error {
 	return a.withGraph(ctx, config.Needs{Mongo: true, SMTP: true, Links: true}, func(g *graph) error {
-		if err := g.ensureIndexes(ctx); err != nil {
+		if err := errors.Join(g.ensureIndexes(ctx), g.setClock(ctx)); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, maxSend)

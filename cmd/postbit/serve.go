@@ -95,6 +95,9 @@ func (c serveCmd) Run(ctx context.Context, a *app) error {
 		return errors.Join(err, g.Close())
 	}
 	a.log.Info("postbit serves", "roles", r.String(), "public", s.publicAddr(), "admin", s.adminAddr(), "url", s.publicURL())
+	if g.stack != nil {
+		a.log.Info("everything is embedded: mails become files and reach nobody", "dir", a.cfg.DataDir, "mails", g.stack.SMTPURL)
+	}
 	return errors.Join(s.run(ctx), g.Close())
 }
 
@@ -118,6 +121,9 @@ type listeners struct{ public, admin net.Listener }
 func (g *graph) newServer(ctx context.Context, r roles, grace time.Duration, open listeners) (_ *server, err error) {
 	if err := g.queue.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("Redis does not answer (POSTBIT_REDIS_URI): %w", err)
+	}
+	if err := g.setClock(ctx); err != nil {
+		return nil, err
 	}
 	if err := g.ensureIndexes(ctx); err != nil {
 		return nil, err
@@ -259,6 +265,14 @@ func (p *parts) start(stop context.CancelFunc, f func() error) {
 func (p *parts) wait() error {
 	p.wg.Wait()
 	return errors.Join(p.errs...)
+}
+
+// setClock puts this process's clock right by the database's before anything is decided by it.
+func (g *graph) setClock(ctx context.Context) error {
+	if g.stack != nil {
+		return nil // the same clock
+	}
+	return scheduler.FollowClock(ctx, g.db, g.clk, g.log)
 }
 
 // followClock keeps this process's clock with the database's; where there is a scheduler, that does it.
