@@ -106,6 +106,16 @@ func (l *Lab) Start(name, prog string, args ...string) (*Proc, error) {
 	return p, nil
 }
 
+// Again runs a program that has ended once more, with the same arguments and the same log.
+func (l *Lab) Again(p *Proc) (*Proc, error) {
+	select {
+	case <-p.done:
+	default:
+		return nil, fmt.Errorf("%s is still running", p.Name)
+	}
+	return l.Start(p.Name, p.cmd.Path, p.cmd.Args[1:]...)
+}
+
 // Run runs a program to its end and returns its standard output; what it says on standard error is in the error.
 func (l *Lab) Run(ctx context.Context, dir, prog string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, prog, args...)
