@@ -88,7 +88,7 @@ func (h *hitsHouse) process(t testing.TB, opts ...analytics.Option) *analytics.W
 
 func (h *hitsHouse) handler(t testing.TB, w *analytics.Writer, change ...func(*HitsConfig)) *HitsHandler {
 	t.Helper()
-	cfg := HitsConfig{Runs: h.store, Opens: analytics.NewOpens(h.db), Users: h.users, Analytics: w, Retention: 180 * 24 * time.Hour, Clock: h.clock}
+	cfg := HitsConfig{Runs: h.store, Opens: analytics.NewOpens(h.db), Users: h.users, Analytics: w, Values: analytics.NewValues(h.db, h.clock), Retention: 180 * 24 * time.Hour, Clock: h.clock}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -373,13 +373,13 @@ var noAnswer = &minimongo.Error{Code: 50, Message: "operation exceeded time limi
 func TestHitsInTrouble(t *testing.T) {
 	hits := [][]track.Hit{
 		{pixel(int32(1), browserUA, time.Minute), pixel(int32(1), browserUA, 2*time.Minute), pixel(int32(2), browserUA, time.Second), hit(track.Unsubscribe, &winback, int32(3), "", time.Minute)},
-		{pixel(int32(1), proxyUA, 3*time.Minute), pixel(int32(2), browserUA, 3*time.Minute), hit(track.Click, &winback, int32(4), browserUA, 4*time.Minute)},
+		{pixel(int32(1), proxyUA, 3*time.Minute), pixel(int32(2), browserUA, 3*time.Minute), click(int32(4), "https://shop.example.com/", 4*time.Minute), view("https://shop.example.com/", "")},
 	}
 	want := map[string]int64{"hits": 5, "opened": 5, "opened_unique": 3, "opened_kind.human": 3, "opened_kind.proxy": 1, "opened_kind.machine": 1, "clicked": 1, "unsubscribed": 1}
 	tasks := chunksOf(t, hitsSentAt.Add(time.Hour), hits...)
 	for name, fault := range hitTroubles {
 		t.Run(name, func(t *testing.T) {
-			const most = 30
+			const most = 45
 			var met atomic.Int64
 			var wg sync.WaitGroup
 			for nth := 1; nth <= most; nth++ {
@@ -402,6 +402,8 @@ func TestHitsInTrouble(t *testing.T) {
 							t.Errorf("trouble at command %d: %s: %s", nth, name, diff)
 						}
 					}
+					wantTop(t, db, analytics.Links, "winback", map[string]int64{"https://shop.example.com/": 1})
+					wantTop(t, db, analytics.Pages, "shop", map[string]int64{"https://shop.example.com/": 1})
 					wantOpens(t, db, int32(1), time.Minute, 3*time.Minute)
 					wantOpens(t, db, int32(2), 3*time.Minute, 3*time.Minute)
 				})

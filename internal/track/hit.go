@@ -103,11 +103,7 @@ func appendRecord(b []byte, h *Hit) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, byte(h.Kind))
 	b = append(b, h.Run[:]...)
-	user := h.User
-	if h.Kind == View {
-		user = bson.RawValue{Type: bson.TypeNull}
-	}
-	b = appendUser(b, user)
+	b = appendUser(b, h.User)
 	b = binary.AppendVarint(b, h.SentAt.UnixMilli())
 	b = binary.AppendVarint(b, h.At.UnixMilli())
 	b = appendString(b, h.Method, maxMethod)

@@ -155,6 +155,9 @@ func (s *Spool) run() {
 // Append returns when the hit is written (and synced, where Sync is 0); many callers share one write. After an error the hit may be counted
 // or not. A ctx that ends gives up waiting.
 func (s *Spool) Append(ctx context.Context, h Hit) error {
+	if h.Kind == View {
+		h.Run, h.User = [8]byte{}, nobody
+	}
 	if h.Kind == 0 || len(h.User.Value) > maxUser || h.User.Validate() != nil {
 		return fmt.Errorf("%w: kind %d, a user id of %d bytes", ErrHit, h.Kind, len(h.User.Value))
 	}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // PageView is what a page says of itself and of the screen that it is on. All of it comes from outside and may be anything; it is
@@ -15,6 +17,9 @@ type PageView struct {
 	// Sizes in pixels: of the screen, and of the window inside. As they were sent.
 	ScreenWidth, BrowserWidth, BrowserHeight string
 }
+
+// nobody is the user of a view.
+var nobody = bson.RawValue{Type: bson.TypeNull}
 
 const (
 	maxSite  = 64

@@ -136,10 +136,10 @@ func TestViewsWithoutSites(t *testing.T) {
 func TestViewsInAChunk(t *testing.T) {
 	long := strings.Repeat("é", 5000)
 	hits := []Hit{
-		{Kind: View, At: noon, Method: "GET", UserAgent: "x", URL: shopPage, View: PageView{Site: "shop", Title: "A", Referrer: "https://r.example/", ScreenWidth: "1", BrowserWidth: "2", BrowserHeight: "3"}},
+		{Kind: View, User: nobody, At: noon, Method: "GET", UserAgent: "x", URL: shopPage, View: PageView{Site: "shop", Title: "A", Referrer: "https://r.example/", ScreenWidth: "1", BrowserWidth: "2", BrowserHeight: "3"}},
 		{Kind: Open, Run: testRun, User: userID(t, "zoe"), SentAt: noon, At: noon.Add(time.Minute), Method: "GET"},
-		{Kind: View, At: noon, URL: long, UserAgent: long, View: PageView{Site: long, Title: long, Referrer: long, ScreenWidth: long, BrowserWidth: "\xff", BrowserHeight: long}},
-		{Kind: View, At: noon},
+		{Kind: View, User: nobody, At: noon, URL: long, UserAgent: long, View: PageView{Site: long, Title: long, Referrer: long, ScreenWidth: long, BrowserWidth: "\xff", BrowserHeight: long}},
+		{Kind: View, User: nobody, At: noon},
 	}
 	data := appendHead(nil, "id")
 	for i := range hits {
