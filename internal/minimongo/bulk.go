@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// A statement is one insert, update or delete of a command. run does it in the writer's transaction; an
-// *Error from it has changed nothing.
+// A statement is one insert, update or delete of a command, run in the writer's transaction. An *Error from it has
+// changed nothing, but that of a multi-document update, which ends it in the middle, as in MongoDB.
 type statement func(ctx context.Context, tx *bolt.Tx, out *results) error
 
 // results are what a write command answers with.

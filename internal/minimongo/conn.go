@@ -99,20 +99,55 @@ func (c *conn) answer(m *message) bool {
 
 type handler func(s *Server, r *request, dst []byte) ([]byte, error)
 
-var handlers map[string]handler
-
-func init() {
-	handlers = map[string]handler{
-		"hello": (*Server).hello, "isMaster": (*Server).hello, "ismaster": (*Server).hello,
-		"ping": (*Server).ping, "buildInfo": (*Server).buildInfo, "buildinfo": (*Server).buildInfo, "endSessions": (*Server).endSessions,
-		"insert": (*Server).insert, "update": (*Server).update, "delete": (*Server).delete,
-		"findAndModify": (*Server).findAndModify, "findandmodify": (*Server).findAndModify,
-		"find": (*Server).find, "getMore": (*Server).getMore, "killCursors": (*Server).killCursors, "explain": (*Server).explain,
-		"aggregate": (*Server).aggregate, "count": (*Server).count,
-		"createIndexes": (*Server).createIndexes, "dropIndexes": (*Server).dropIndexes, "listIndexes": (*Server).listIndexes,
-		"create": (*Server).create, "drop": (*Server).dropCollection, "dropDatabase": (*Server).dropDatabase,
-		"listCollections": (*Server).listCollections, "listDatabases": (*Server).listDatabases,
+// handlerOf is nil for a command that minimongo does not have.
+func handlerOf(command string) handler {
+	switch command {
+	case "hello", "isMaster", "ismaster":
+		return (*Server).hello
+	case "ping":
+		return (*Server).ping
+	case "buildInfo", "buildinfo":
+		return (*Server).buildInfo
+	case "endSessions":
+		return (*Server).endSessions
+	case "insert":
+		return (*Server).insert
+	case "update":
+		return (*Server).update
+	case "delete":
+		return (*Server).delete
+	case "findAndModify", "findandmodify":
+		return (*Server).findAndModify
+	case "find":
+		return (*Server).find
+	case "getMore":
+		return (*Server).getMore
+	case "killCursors":
+		return (*Server).killCursors
+	case "aggregate":
+		return (*Server).aggregate
+	case "count":
+		return (*Server).count
+	case "explain":
+		return (*Server).explain
+	case "createIndexes":
+		return (*Server).createIndexes
+	case "dropIndexes":
+		return (*Server).dropIndexes
+	case "listIndexes":
+		return (*Server).listIndexes
+	case "create":
+		return (*Server).create
+	case "drop":
+		return (*Server).dropCollection
+	case "dropDatabase":
+		return (*Server).dropDatabase
+	case "listCollections":
+		return (*Server).listCollections
+	case "listDatabases":
+		return (*Server).listDatabases
 	}
+	return nil
 }
 
 // carryOut keeps a mistake of ours in one command from ending the whole process.
@@ -128,7 +163,7 @@ func (s *Server) carryOut(r *request, dst []byte) (out []byte, err error) {
 
 // dispatch appends the fields of the answer to dst.
 func (s *Server) dispatch(r *request, dst []byte) ([]byte, error) {
-	h := handlers[r.name]
+	h := handlerOf(r.name)
 	if h == nil {
 		return nil, errorf(codeCommandNotFound, "no such command: '%s' (minimongo has only what postbit uses)", r.name)
 	}

@@ -23,10 +23,8 @@ import (
 // encoded _id as key, and the length of the latter (2 bytes) as value.
 var catalogBucket = []byte("catalog")
 
-const (
-	// A commit is shared by the writes that were waiting, until it has run for this long.
-	commitAfter = 20 * time.Millisecond
-)
+// commitAfter is how long a commit takes in more of the writes that are waiting.
+const commitAfter = 20 * time.Millisecond
 
 type store struct {
 	db     *bolt.DB
