@@ -3,6 +3,9 @@ package minimongo
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -80,5 +83,29 @@ func (s *Server) insertAll(t testing.TB, coll string, docs []any) {
 		n := min(len(docs), 5000)
 		s.must(t, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A(docs[:n])}})
 		docs = docs[n:]
+	}
+}
+
+// BenchmarkDurable shows how writers share commits: each waits for the disk, together they wait once.
+func BenchmarkDurable(b *testing.B) {
+	for _, writers := range []int{1, 64} {
+		b.Run(fmt.Sprint("writers=", writers), func(b *testing.B) {
+			s := open(b, Config{Dir: b.TempDir()})
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			for range writers {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+						if _, err := s.run(bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}}}}}); err != nil {
+							b.Error(err)
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "writes/s")
+		})
 	}
 }
