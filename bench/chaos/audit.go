@@ -29,6 +29,7 @@ type evidence struct {
 // runEvidence is what is known of one campaign's run.
 type runEvidence struct {
 	State    string
+	Short    campaign.ShortID
 	Log      map[user]campaign.UserOutcome
 	Counts   campaign.Counts // campaigns show
 	Listed   []string        // campaigns show --unconfirmed
@@ -52,7 +53,7 @@ func (h *house) evidence(ctx context.Context) (*evidence, error) {
 	}
 	for c := range campaigns {
 		x := &e.Runs[c]
-		x.State, x.Hits = string(runs[c].State), h.traffic.hits[c]
+		x.State, x.Short, x.Hits = string(runs[c].State), runs[c].Short, h.traffic.hits[c]
 		if err := h.awaitCounted(ctx, campaigns[c].name, x); err != nil {
 			return nil, err
 		}
@@ -303,9 +304,18 @@ func (v *verdict) user(e *evidence, c int, u user, copies int) {
 		v.note(&v.Bits, "%s: user %d has the mail, and his bit is clear", name, u)
 	case u.had(c) && !has:
 		v.note(&v.Bits, "%s: user %d has lost the bit that he had before", name, u)
-	case copies == 0 && has && !u.had(c) && !unconfirmed:
+	case copies == 0 && has && !u.had(c) && !unconfirmed && lastClaim(doc) == e.Runs[c].Short: // no claim is taken back that another one has followed
 		v.note(&v.Bits, "%s: user %d has no mail, and his bit is set", name, u)
 	}
+}
+
+// lastClaim is the run that claimed the user last.
+func lastClaim(doc bson.Raw) (short campaign.ShortID) {
+	if v, err := doc.LookupErr("postbit", "runs"); err == nil {
+		_, runs, _ := v.BinaryOK()
+		copy(short[:], runs)
+	}
+	return short
 }
 
 // lists holds the list of the unconfirmed against the log.

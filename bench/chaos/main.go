@@ -48,11 +48,18 @@ func main() {
 	flag.StringVar(&o.mongo, "mongo", "secantusd-rs", "secantusd-rs, secantusd-py or minimongo")
 	flag.StringVar(&o.mutant, "mutant", "", "build postbit with a guard taken out, which must be found: "+strings.Join(mutantNames(), ", "))
 	flag.Float64Var(&o.hits, "hits", 40, "pixels loaded per second")
+	list := flag.Bool("list", false, "print the schedule and do nothing")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with the logs and the sink's journal")
 	flag.DurationVar(&o.timeout, "timeout", 45*time.Minute, "bound on the whole")
 	flag.Parse()
 	if o.lasts <= 0 {
 		o.lasts = time.Duration(o.faults) * 6 * time.Second
+	}
+	if *list {
+		for n, f := range schedule(o.seed, o.faults, o.lasts) {
+			fmt.Printf("#%-3d %5.1fs later: %s\n", n+1, f.After.Seconds(), f)
+		}
+		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
