@@ -13,7 +13,10 @@ import (
 )
 
 type bitsCmd struct {
-	Show bitsShowCmd `cmd:"" help:"Show a user's bits and whose they are."`
+	Show     bitsShowCmd     `cmd:"" help:"Show a user's bits and whose they are."`
+	Backfill bitsBackfillCmd `cmd:"" help:"Fill the field from what you have today: lists in the user documents, a log of sends."`
+	Convert  bitsConvertCmd  `cmd:"" help:"Turn bitfields that are arrays into blobs."`
+	Check    bitsCheckCmd    `cmd:"" help:"Compare the field with your records and name who differs."`
 }
 
 type bitsShowCmd struct {

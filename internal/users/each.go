@@ -14,7 +14,10 @@ func (s *Store) Each(ctx context.Context, audience bson.D, extra []string, bit i
 	if audience == nil {
 		audience = bson.D{}
 	}
-	load := &projectionOf{fields: s.Fields(extra), bit: bit}
+	return s.each(ctx, audience, &projectionOf{fields: s.Fields(extra), bit: bit}, f)
+}
+
+func (s *Store) each(ctx context.Context, audience bson.D, load *projectionOf, f func(*User) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &reader{full: make(chan *chunk), empty: make(chan *chunk, chunksInFlight)}
 	for range chunksInFlight {
@@ -30,7 +33,7 @@ func (s *Store) Each(ctx context.Context, audience bson.D, extra []string, bit i
 		start := 0
 		for _, end := range c.ends {
 			u := User{load: load}
-			s.parse(&u, bson.Raw(c.docs[start:end:end]), bit)
+			s.parse(&u, bson.Raw(c.docs[start:end:end]), load.bit)
 			if err := f(&u); err != nil {
 				return err
 			}

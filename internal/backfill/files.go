@@ -1,0 +1,229 @@
+package backfill
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// maxLine bounds a line of JSON, and the beginning of a CSV file.
+const maxLine = 1 << 20
+
+// File is CSV or JSON lines. Which of them shows in its first byte that is no space: { begins JSON.
+type File struct {
+	Name     string
+	Open     func() (io.ReadCloser, error)
+	Columns  Columns
+	Optional Columns // columns that need not be there; a column named in Columns does
+	NoHeader bool    // of CSV: columns are numbers from 1
+}
+
+func (s *File) String() string { return s.Name }
+
+// Rows implements Source.
+func (s *File) Rows(ctx context.Context, f func(*Row) error) error {
+	in, err := s.Open()
+	if err != nil {
+		return &SourceError{Source: s.Name, Err: err}
+	}
+	defer in.Close()
+	r := bufio.NewReaderSize(in, 256<<10)
+	if bom, _ := r.Peek(3); string(bom) == "\xef\xbb\xbf" {
+		_, _ = r.Discard(3)
+	}
+	first, err := firstByte(r)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return &SourceError{Source: s.Name, Err: err}
+	case first == '{':
+		return s.json(ctx, r, f)
+	case first == '[':
+		return &SourceError{Source: s.Name, Line: 1, Err: errors.New("a JSON array; write one object on each line (jq -c '.[]')")}
+	}
+	return s.csv(ctx, r, f)
+}
+
+// firstByte looks at the first byte that is no space, and leaves what stands before it to be read.
+func firstByte(r *bufio.Reader) (byte, error) {
+	for n := 1; ; n++ {
+		b, err := r.Peek(n)
+		if err != nil {
+			return 0, err
+		}
+		if c := b[n-1]; c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return c, nil
+		}
+	}
+}
+
+// json reads one object a line. Extended JSON ({"$oid": …}, {"$date": …}) is understood.
+func (s *File) json(ctx context.Context, r *bufio.Reader, f func(*Row) error) error {
+	paths := s.columns().paths()
+	for n := int64(1); ; n++ {
+		line, err := readLine(r)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return &SourceError{s.Name, n, err}
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			doc, perr := parseLine(line)
+			if perr != nil {
+				return &SourceError{s.Name, n, perr}
+			}
+			if err := f(paths.row(n, doc)); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var long []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		switch {
+		case len(long)+len(part) > maxLine:
+			return nil, fmt.Errorf("a line of more than %d bytes", maxLine)
+		case errors.Is(err, bufio.ErrBufferFull):
+			long = append(long, part...)
+			continue
+		case long != nil:
+			return append(long, part...), err
+		}
+		return part, err
+	}
+}
+
+// parseLine reads one JSON object.
+func parseLine(line []byte) (bson.Raw, error) {
+	line = bytes.TrimSpace(line)
+	var doc bson.Raw
+	if line[0] != '{' || line[len(line)-1] != '}' {
+		return nil, errors.New("not a JSON object")
+	}
+	if err := bson.UnmarshalExtJSON(line, false, &doc); err != nil {
+		return nil, fmt.Errorf("not a JSON object: %w", err)
+	}
+	return doc, nil
+}
+
+func (s *File) columns() Columns {
+	c := s.Columns
+	for _, p := range [...]struct{ to, or *string }{
+		{&c.User, &s.Optional.User}, {&c.Template, &s.Optional.Template}, {&c.SentAt, &s.Optional.SentAt}, {&c.OpenedAt, &s.Optional.OpenedAt},
+	} {
+		if *p.to == "" {
+			*p.to = *p.or
+		}
+	}
+	return c
+}
+
+// csv reads records under a header that names the columns, separated by commas, semicolons or tabs.
+func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) error {
+	beginning, err := in.Peek(in.Size())
+	if err != nil && !errors.Is(err, io.EOF) {
+		return &SourceError{Source: s.Name, Err: err}
+	}
+	r := csv.NewReader(in)
+	r.Comma, r.FieldsPerRecord, r.ReuseRecord, r.TrimLeadingSpace = separator(beginning), -1, true, true
+	var at [4]int
+	for first := true; ; first = false {
+		record, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if perr := (*csv.ParseError)(nil); errors.As(err, &perr) {
+			return &SourceError{s.Name, int64(perr.Line), perr.Err}
+		}
+		if err != nil {
+			return &SourceError{s.Name, 0, err}
+		}
+		n, _ := r.FieldPos(0)
+		line := int64(n)
+		if first {
+			if at, err = s.places(record); err != nil {
+				return &SourceError{s.Name, line, err}
+			}
+			if !s.NoHeader {
+				continue
+			}
+		}
+		row := &Row{Line: line}
+		for i, to := range [...]*bson.RawValue{&row.User, &row.Template, &row.SentAt, &row.OpenedAt} {
+			if at[i] >= 0 && at[i] < len(record) {
+				*to = bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, record[at[i]])}
+			}
+		}
+		if err := f(row); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// separator is the one of , ; and tab that the first line has most of.
+func separator(beginning []byte) rune {
+	line, _, _ := bytes.Cut(beginning, []byte("\n"))
+	best, most := ',', bytes.Count(line, []byte(","))
+	for _, c := range ";\t" {
+		if n := bytes.Count(line, []byte(string(c))); n > most {
+			best, most = c, n
+		}
+	}
+	return best
+}
+
+// places finds the columns; -1 where an optional one is not there.
+func (s *File) places(header []string) (at [4]int, err error) {
+	find := func(name string) int {
+		if s.NoHeader {
+			n, err := strconv.Atoi(name)
+			if err != nil || n < 1 || n > len(header) {
+				return -1
+			}
+			return n - 1
+		}
+		for i, h := range header {
+			if strings.EqualFold(strings.TrimSpace(h), name) {
+				return i
+			}
+		}
+		return -1
+	}
+	for i, c := range [...][2]string{
+		{s.Columns.User, s.Optional.User}, {s.Columns.Template, s.Optional.Template}, {s.Columns.SentAt, s.Optional.SentAt}, {s.Columns.OpenedAt, s.Optional.OpenedAt},
+	} {
+		name, optional := c[0], c[1]
+		switch at[i] = -1; {
+		case name != "":
+			if at[i] = find(name); at[i] < 0 {
+				if s.NoHeader {
+					return at, fmt.Errorf("there is no column %q: without a header columns are numbers, here from 1 to %d", name, len(header))
+				}
+				return at, fmt.Errorf("there is no column %q; the header has %s", name, clip(strings.Join(header, ", "), 200))
+			}
+		case optional != "":
+			at[i] = find(optional)
+		}
+	}
+	return at, nil
+}
