@@ -44,7 +44,7 @@ func (c ClaimState) String() string {
 type ClaimResult struct {
 	Claim Claim // its name also where it was lost
 	State ClaimState
-	Fresh User // for Lost: the user as he is now, loaded as he was before
+	Fresh User // for Lost (of use for no other): the user as he is now, loaded as he was before
 }
 
 // ErrRefused says that the server refused a write as a whole, and that trying again would not help.
@@ -77,19 +77,21 @@ func (s *Store) Claim(ctx context.Context, us []User, bit int, run RunID, now ti
 		out[i].Claim = u.claim(bit, run, now)
 		models[i] = s.claimModel(u, &out[i].Claim)
 	}
-	sure, answered, err := s.issueClaims(ctx, models)
+	matched, answered, err := s.issueClaims(ctx, models)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("users: claim %d users: %w", len(us), err)
 	case !answered:
 		return out, nil
-	case sure:
+	case matched == len(models): // a compare-and-set matches once at most, so the bulk that was answered was the one that did it
 		for i := range out {
 			out[i].State = Claimed
 		}
 		return out, nil
 	}
-	s.compareClaims(ctx, us, out)
+	if s.compareClaims(ctx, us, out) && matched >= 0 {
+		settleBySum(out, matched)
+	}
 	return out, nil
 }
 
@@ -102,24 +104,52 @@ func (u *User) claim(bit int, run RunID, now time.Time) Claim {
 	return Claim{ID: u.ID, LastAt: at, Run: run, Bit: bit, Before: u.Recipient.HasBit}
 }
 
-// issueClaims issues the bulk until it is answered. It is sure of all claims where every one matched: a compare-and-set
-// matches once at most, so the one that was answered was the one that did it. Not answered means that ctx ended, or that
-// the server refuses now what it may have carried out before.
-func (s *Store) issueClaims(ctx context.Context, models []mongo.WriteModel) (sure, answered bool, err error) {
+// issueClaims issues the bulk until it is answered, and returns how many of its compare-and-sets matched: -1 where that is not
+// known, since only an answer after a lost one says less than all. Not answered means that ctx ended, or that the server
+// refuses now what it may have carried out before.
+func (s *Store) issueClaims(ctx context.Context, models []mongo.WriteModel) (matched int, answered bool, err error) {
 	var wait backoff
 	for lost := false; ; lost = true {
 		matched, _, err := s.issue(ctx, models)
 		if err == nil {
-			return matched == len(models), true, nil
+			if lost && matched < len(models) {
+				matched = -1
+			}
+			return matched, true, nil
 		}
 		if !worthAgain(err) {
 			if lost {
-				return false, false, nil
+				return -1, false, nil
 			}
-			return false, false, fmt.Errorf("%w: %w", ErrRefused, err)
+			return -1, false, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 		if !wait.sleep(ctx) {
-			return false, false, nil
+			return -1, false, nil
+		}
+	}
+}
+
+// settleBySum decides for those of whom the documents don't tell, since several other runs have claimed them meanwhile: the server
+// has said how many claims succeeded, and where that is as many as are known, or as many as can be, nothing is open.
+func settleBySum(out []ClaimResult, matched int) {
+	open := 0
+	for i := range out {
+		switch out[i].State {
+		case Claimed:
+			matched--
+		case Unconfirmed, Gone:
+			open++
+		}
+	}
+	state := Lost
+	if matched == open {
+		state = Claimed
+	} else if matched != 0 {
+		return
+	}
+	for i := range out {
+		if out[i].State == Unconfirmed {
+			out[i].State = state
 		}
 	}
 }
@@ -140,8 +170,9 @@ func (s *Store) issue(ctx context.Context, models []mongo.WriteModel) (matched i
 	return int(res.MatchedCount), rejected, nil
 }
 
-// compareClaims reads the users again, until they can be read or ctx ends, and says what became of each claim.
-func (s *Store) compareClaims(ctx context.Context, us []User, out []ClaimResult) {
+// compareClaims reads the users again, until they can be read or ctx ends (false), and says what became of each claim, as far as the
+// documents tell.
+func (s *Store) compareClaims(ctx context.Context, us []User, out []ClaimResult) bool {
 	load := us[0].load
 	if load == nil {
 		load = &projectionOf{fields: s.Fields(nil)}
@@ -157,14 +188,12 @@ func (s *Store) compareClaims(ctx context.Context, us []User, out []ClaimResult)
 					out[i].State = Gone
 					continue
 				}
-				if out[i].State = compareClaim(&us[i].was, &now.was, &out[i].Claim); out[i].State == Lost {
-					out[i].Fresh = now
-				}
+				out[i].State, out[i].Fresh = compareClaim(&us[i].was, &now.was, &out[i].Claim), now
 			}
-			return
+			return true
 		}
 		if !worthAgain(err) || !wait.sleep(ctx) {
-			return
+			return false
 		}
 	}
 }

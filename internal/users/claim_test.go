@@ -221,11 +221,11 @@ func TestClaimOutcomes(t *testing.T) {
 		{name: "another template's run was first, to a user mailed before",
 			doc:    d("postbit", d("last_at", noon.Add(-time.Hour), "runs", bson.Binary{Data: append(append([]byte{}, "anything"...), "whatever"...)})),
 			before: func(f *fixture) { f.claim(1, 99, other) }, want: Lost},
-		{name: "two other runs were first", before: func(f *fixture) { f.claim(1, 99, other); f.claim(1, 98, rival) }, want: Unconfirmed},
+		{name: "two other runs were first", before: func(f *fixture) { f.claim(1, 99, other); f.claim(1, 98, rival) }, want: Lost},
 		{name: "the user unsubscribed", before: func(f *fixture) { f.set(1, status) }, want: Lost},
 		{name: "another service set a bit", before: func(f *fixture) { f.set(1, d("$set", d("tpls_sent_at_least_once", blob(0, 5)))) }, want: Lost},
 		{name: "the state became null", before: func(f *fixture) { f.set(1, d("$set", d("postbit", nil))) }, want: Lost},
-		{name: "the state became a string", before: func(f *fixture) { f.set(1, d("$set", d("postbit", "x"))) }, want: Unconfirmed},
+		{name: "the state became a string", before: func(f *fixture) { f.set(1, d("$set", d("postbit", "x"))) }, want: Lost},
 		{name: "the user was deleted", before: func(f *fixture) { f.coll.DeleteOne(f.t.Context(), d("_id", 1)) }, want: Gone},
 		{name: "reply lost and then unsubscribed", after: func(f *fixture) { f.set(1, status) }, want: Claimed},
 		{name: "reply lost and applied only after the second was answered", after: func(*fixture) {}, late: true, want: Claimed},
@@ -495,4 +495,61 @@ func TestCompareClaim(t *testing.T) {
 			t.Fatalf("%d other claims since, and it is not known that applied: %v", since, applied)
 		}
 	})
+}
+
+// Several other runs claim the same users at the same time: the documents, which name the last two claims, don't tell who
+// got there first, but the server's count does.
+func TestClaimAmongSeveralRivals(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before bool // the rivals are faster, for all
+		mixed  bool // and for one of the two only
+		want   []ClaimState
+	}{
+		{"all of them were faster", true, false, []ClaimState{Lost, Lost}},
+		{"we were, and the others claimed since", false, false, []ClaimState{Claimed, Claimed}},
+		{"one of each: the sum does not say which", true, true, []ClaimState{Unconfirmed, Unconfirmed}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server, f := openServer(t)
+			f.insert(d("_id", 1), d("_id", 2))
+			us := []User{f.get(1), f.get(2)}
+			three := func(id any) {
+				for i, run := range []RunID{rival, other, {'x'}} {
+					f.claim(id, 20+i, run)
+				}
+			}
+			if c.before {
+				three(1)
+				if !c.mixed {
+					three(2)
+				}
+			}
+			applied, answer := make(chan struct{}), make(chan struct{})
+			server.Inject(minimongo.Fault{Command: "update", After: minimongo.Action{Wait: answer}, Reached: func() { close(applied) }})
+			var res []ClaimResult
+			var err error
+			var wg sync.WaitGroup
+			wg.Go(func() { res, err = f.store.Claim(t.Context(), us, bit, ours, noon) })
+			<-applied
+			if !c.before || c.mixed { // they claim while our answer is under way
+				await(t, func() bool { return f.get(2).was.runs[0] == ours })
+				if !c.before {
+					await(t, func() bool { return f.get(1).was.runs[0] == ours })
+					three(1)
+				}
+				three(2)
+			}
+			close(answer)
+			wg.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range c.want {
+				if res[i].State != want {
+					t.Errorf("user %d: %s, want %s", i+1, res[i].State, want)
+				}
+			}
+		})
+	}
 }
