@@ -22,6 +22,7 @@ import (
 
 	"postbit/internal/demo"
 	"postbit/internal/minimongo"
+	"postbit/internal/report"
 )
 
 // page is docs/json.md: every block of JSON under a heading `postbit …` is what that command prints. POSTBIT_WRITE_DOCS=1
@@ -256,11 +257,12 @@ func TestTheShapesOfJSON(t *testing.T) {
 	})
 	s.loadPixel(t)
 	s.await("the hit is counted", func() bool {
-		var r reportJSON
+		var r report.Report
 		s.decode(s.must("report", "winback", "--json"), &r)
 		return r.Opens.Hits == 1
 	})
 	check("report", "winback")
+	check("report", "winback", "--list", "links")
 	check("doctor")
 	if r := stop(); r.code != 0 {
 		t.Errorf("serve: exit code %d\n%s", r.code, r.err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
 	"golang.org/x/term"
@@ -77,7 +78,7 @@ func isNumber(s string) bool {
 // visible makes a text from outside safe for a terminal: control characters and invalid bytes could move the cursor or
 // change its colours.
 func visible(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
 	}
 	return strings.Map(func(r rune) rune {

@@ -2,205 +2,127 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
+	"errors"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
-	"time"
 
 	"postbit/internal/analytics"
-	"postbit/internal/campaign"
 	"postbit/internal/config"
+	"postbit/internal/report"
 	"postbit/internal/web"
 )
 
 type reportCmd struct {
-	Campaign string `arg:"" help:"Name of a campaign, or all."`
+	Campaign string `arg:"" help:"Name of a campaign or a site, or all."`
 	From     string `placeholder:"DATE" help:"First day, UTC; 29 days before the last one otherwise."`
 	To       string `placeholder:"DATE" help:"Last day, UTC; today otherwise."`
-	CSV      bool   `name:"csv" help:"One line per day and metric."`
+	CSV      bool   `name:"csv" help:"One row per day; with --list one row per line of the list."`
+	Top      int    `default:"10" help:"Lines of each top list, at most 1000."`
+	List     string `placeholder:"LIST" help:"One top list alone: links, pages, referrers or terms."`
+	After    string `placeholder:"PLACE" help:"With --list: go on behind the page before, which says where."`
+	ASCII    bool   `name:"ascii" help:"Draw with plain ASCII, also where the terminal could do better."`
 }
 
 func (reportCmd) Help() string {
-	return `Examples:
+	return `What is kept by day (the funnel, opens, hours) is exact for the days asked for. What is kept by month (time to open, clients, top lists) is of
+the months that these days touch, and the report says so.
+
+Examples:
 
     postbit report winback
-    postbit report winback --from 2026-12-01 --to 2026-12-24 --csv`
+    postbit report winback --from 2026-12-01 --to 2026-12-24 --csv
+    postbit report winback --list links --top 100`
 }
 
 func (c reportCmd) Run(ctx context.Context, a *app) error {
+	if c.Top < 1 || c.Top > analytics.MaxTop {
+		return usage("--top: %d is not a number from 1 to %d", c.Top, analytics.MaxTop)
+	}
+	if c.After != "" && c.List == "" {
+		return usage("--after is a place in a list: say which one by --list")
+	}
 	return a.withGraph(ctx, config.Needs{Mongo: true}, func(g *graph) error {
-		r, err := (&operations{graph: g}).report(ctx, c.Campaign, c.From, c.To)
+		o := &operations{graph: g}
+		if c.List != "" {
+			return c.list(ctx, o)
+		}
+		r, err := o.reportTop(ctx, c.Campaign, c.From, c.To, c.Top)
 		switch {
 		case err != nil:
 			return err
 		case c.CSV:
-			return r.writeCSV(g.out)
+			return writeReportCSV(g.out, r)
 		case g.json:
-			return g.printJSON(r)
+			return g.printReportJSON(r)
 		}
-		return r.print(g.out)
+		return printReport(g.out, r, screenOf(g.out, c.ASCII))
 	})
 }
 
-// reportJSON are the counts of a campaign over a range of days.
-type reportJSON struct {
-	Campaign     string           `json:"campaign"`
-	From         string           `json:"from"`
-	To           string           `json:"to"`
-	Sent         int64            `json:"sent"`
-	Failed       int64            `json:"failed"`
-	Unconfirmed  int64            `json:"unconfirmed"`
-	Skipped      map[string]int64 `json:"skipped"`
-	Opens        opensJSON        `json:"opens"`
-	Clicked      int64            `json:"clicked"`
-	Unsubscribed int64            `json:"unsubscribed"`
-	Bounced      int64            `json:"bounced"`
-	Days         []reportDayJSON  `json:"days"`
+func (c reportCmd) list(ctx context.Context, o *operations) error {
+	l, err := o.reportList(ctx, c.Campaign, c.List, c.From, c.To, c.Top, c.After)
+	switch {
+	case err != nil:
+		return err
+	case c.CSV:
+		err = writeListCSV(o.out, l)
+	case o.json:
+		return o.printReportJSON(l)
+	default:
+		err = printList(o.out, l, screenOf(o.out, c.ASCII))
+	}
+	if err == nil && l.Next != "" {
+		o.say("more: --after %s", l.Next)
+	}
+	return err
 }
 
-type opensJSON struct {
-	Hits     int64 `json:"hits"` // human + proxy + prefetch + machine
-	Human    int64 `json:"human"`
-	Proxy    int64 `json:"proxy"`
-	Prefetch int64 `json:"prefetch"`
-	Machine  int64 `json:"machine"`
-	Opened   int64 `json:"opened"` // those that count as a sign of life, clicks included
-	Unique   int64 `json:"unique"` // users
+// sources are what reports are read from.
+func (o *operations) sources() report.Sources {
+	return report.Sources{Counters: o.reader, Runs: o.campaigns, Sites: o.cfg.Sites}
 }
 
-type reportDayJSON struct {
-	Day     string           `json:"day"`
-	Metrics map[string]int64 `json:"metrics"`
+// report reads a campaign's counts; from and to are dates, "" for the last 30 days.
+func (o *operations) report(ctx context.Context, name, from, to string) (*report.Report, error) {
+	return o.reportTop(ctx, name, from, to, report.DefaultTop)
 }
 
-// report reads a campaign's days; from and to are dates, "" for the last 30 days.
-func (o *operations) report(ctx context.Context, name, from, to string) (*reportJSON, error) {
-	end, err := parseDay("to", to, o.clk.Now())
+func (o *operations) reportTop(ctx context.Context, name, from, to string, top int) (*report.Report, error) {
+	q, err := o.reportQuery(name, from, to, top)
 	if err != nil {
 		return nil, err
 	}
-	begin, err := parseDay("from", from, end.AddDate(0, 0, -29))
+	r, err := o.sources().Gather(ctx, q)
+	return r, invalid(err)
+}
+
+func (o *operations) reportList(ctx context.Context, name, list, from, to string, n int, after string) (*report.List, error) {
+	q, err := o.reportQuery(name, from, to, n)
 	if err != nil {
 		return nil, err
 	}
-	if end.Before(begin) {
-		return nil, &exitError{exitUsage, fmt.Errorf("%w: the range ends (%s) before it begins (%s)", web.ErrInvalid, end.Format(time.DateOnly), begin.Format(time.DateOnly))}
-	}
-	days, err := o.reader.Daily(ctx, name, begin, end)
-	if err != nil {
-		return nil, err
-	}
-	r := &reportJSON{Campaign: name, From: begin.Format(time.DateOnly), To: end.Format(time.DateOnly), Skipped: map[string]int64{}, Days: []reportDayJSON{}}
-	total := map[string]int64{}
-	for _, d := range days {
-		if len(d.Metrics) == 0 {
-			continue
-		}
-		r.Days = append(r.Days, reportDayJSON{Day: d.Day.Format(time.DateOnly), Metrics: d.Metrics})
-		for metric, n := range d.Metrics {
-			total[metric] += n
-		}
-	}
-	if len(r.Days) == 0 && name != analytics.All {
-		if _, err := o.campaigns.Get(ctx, name); err != nil { // a name that never was, rather than one that was idle
-			return nil, err
-		}
-	}
-	r.fill(total)
-	return r, nil
+	l, err := o.sources().Page(ctx, report.ListQuery{Query: q, List: list, After: after})
+	return l, invalid(err)
 }
 
-func (r *reportJSON) fill(total map[string]int64) {
-	for _, reason := range campaign.SkipReasons {
-		r.Skipped[reason] = total[analytics.Skipped+reason]
-	}
-	r.Sent, r.Failed, r.Unconfirmed = total["sent"], total["failed"], total["unconfirmed"]
-	r.Clicked, r.Unsubscribed, r.Bounced = total[analytics.Clicked], total[analytics.Unsubscribed], total["bounced"]
-	r.Opens = opensJSON{
-		Hits: total[analytics.Hits], Opened: total[analytics.Opened], Unique: total[analytics.OpenedUnique],
-		Human: total[analytics.OpenedKind+"human"], Proxy: total[analytics.OpenedKind+"proxy"],
-		Prefetch: total[analytics.OpenedKind+"prefetch"], Machine: total[analytics.OpenedKind+"machine"],
-	}
+func (o *operations) reportQuery(name, from, to string, top int) (report.Query, error) {
+	now := o.clk.Now()
+	days, err := report.ParseRange(from, to, now)
+	return report.Query{Name: name, Range: days, Now: now, Top: top}, invalid(err)
 }
 
-func parseDay(what, text string, otherwise time.Time) (time.Time, error) {
-	if text == "" {
-		return otherwise.UTC().Truncate(24 * time.Hour), nil
+// invalid marks what was wrong with the question itself: exit code 2, or status 400.
+func invalid(err error) error {
+	if errors.Is(err, report.ErrRange) || errors.Is(err, report.ErrList) {
+		return &exitError{exitUsage, fmt.Errorf("%w: %w", web.ErrInvalid, err)}
 	}
-	day, err := time.Parse(time.DateOnly, text)
-	if err != nil {
-		return day, &exitError{exitUsage, fmt.Errorf("%w: %s: %q is no date such as 2026-12-01", web.ErrInvalid, what, text)}
-	}
-	return day, nil
+	return err
 }
 
 func (o *operations) Report(ctx context.Context, name, from, to string) (any, error) {
 	return forWeb(o.report(ctx, name, from, to))
 }
 
-func (r *reportJSON) print(w io.Writer) error {
-	t := table{header: []string{strings.ToUpper(r.Campaign), r.From + " to " + r.To, "OF SENT"}}
-	line := func(name string, n int64) { t.add(name, count(n), percent(n, r.Sent)) }
-	line("sent", r.Sent)
-	line("failed", r.Failed)
-	line("unconfirmed", r.Unconfirmed)
-	for _, reason := range campaign.SkipReasons {
-		if n := r.Skipped[reason]; n > 0 {
-			t.add("skipped "+reason, count(n), "")
-		}
-	}
-	line("opened by (unique)", r.Opens.Unique)
-	line("hits", r.Opens.Hits)
-	line("  human", r.Opens.Human)
-	line("  proxy", r.Opens.Proxy)
-	line("  prefetch", r.Opens.Prefetch)
-	line("  machine", r.Opens.Machine)
-	line("clicked", r.Clicked)
-	line("unsubscribed", r.Unsubscribed)
-	line("bounced", r.Bounced)
-	return t.print(w)
-}
-
-func percent(n, of int64) string {
-	if of == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(100*float64(n)/float64(of), 'f', 1, 64) + "%"
-}
-
-func (r *reportJSON) writeCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
-	_ = out.Write([]string{"day", "campaign", "metric", "n"}) // errors come with Flush
-	for _, d := range r.Days {
-		for _, metric := range sortedKeys(d.Metrics) {
-			_ = out.Write([]string{d.Day, r.Campaign, metric, strconv.FormatInt(d.Metrics[metric], 10)})
-		}
-	}
-	out.Flush()
-	return out.Error()
-}
-
-// printCounts shows the funnel of a run.
-func printCounts(w io.Writer, c campaign.Counts) error {
-	t := table{header: []string{"USERS", "", "OF AUDIENCE"}}
-	line := func(name string, n int64) { t.add(name, count(n), percent(n, c.Audience)) }
-	line("audience", c.Audience)
-	line("checked", c.Checked)
-	for _, reason := range campaign.SkipReasons {
-		if n := c.Skipped[reason]; n > 0 {
-			line("  skipped "+reason, n)
-		}
-	}
-	if c.Deferred > 0 {
-		line("  deferred", c.Deferred)
-	}
-	line("  failed", c.Failed)
-	line("  unconfirmed", c.Unconfirmed)
-	line("  sent", c.Sent)
-	if c.UnknownZone > 0 {
-		t.add("in the default zone", count(c.UnknownZone), "")
-	}
-	return t.print(w)
+// ReportList is a page of one of a report's top lists.
+func (o *operations) ReportList(ctx context.Context, name, list, from, to string, n int, after string) (any, error) {
+	return forWeb(o.reportList(ctx, name, list, from, to, n, after))
 }

@@ -104,23 +104,3 @@ func TestAnAnswerOfNo(t *testing.T) {
 		})
 	}
 }
-
-func TestReportAsCSV(t *testing.T) {
-	s := newShell(t)
-	users := s.external(t)
-	if _, err := users.InsertMany(t.Context(), people(s.clk.Now())); err != nil {
-		t.Fatal(err)
-	}
-	s.write("templates/winback.html", winbackHTML)
-	s.must("templates", "push", "templates", "--adopt")
-	s.write("campaigns/winback.yaml", winbackYAML)
-	s.must("campaigns", "apply", "campaigns")
-	stop := s.serve()
-	s.must("campaigns", "run", "winback")
-	want := "2026-12-01,winback,sent,"
-	s.await("the run is counted", func() bool { return strings.Contains(s.must("report", "winback", "--csv"), want) })
-	stop()
-	if got := s.must("report", "winback", "--csv"); !strings.HasPrefix(got, "day,campaign,metric,n\n") || !strings.Contains(got, "2026-12-01,winback,skipped.unreadable,1\n") {
-		t.Errorf("got\n%s", got)
-	}
-}

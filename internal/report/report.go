@@ -58,9 +58,9 @@ type Report struct {
 	Clicked      int64            `json:"clicked"`
 	Unsubscribed int64            `json:"unsubscribed"`
 	Bounced      int64            `json:"bounced"`
-	Hours        []Hour           `json:"hours"` // 24, of the day, UTC, summed over the range
-	Days         []Day            `json:"days"`  // on which anything was counted
-	Runs         []Run            `json:"runs"`  // the latest first
+	Hours        Hours            `json:"hours"`
+	Days         []Day            `json:"days"` // on which anything was counted
+	Runs         []Run            `json:"runs"` // the latest first
 	ByMonth      ByMonth          `json:"by_month"`
 
 	days Range
@@ -77,11 +77,10 @@ type Opens struct {
 	Unique   int64 `json:"unique"` // users
 }
 
-// Hour is what was counted in one hour of the day.
-type Hour struct {
-	Hour   int   `json:"hour"`
-	Hits   int64 `json:"hits"`
-	Opened int64 `json:"opened"`
+// Hours are counts by hour of the day, UTC, summed over the range.
+type Hours struct {
+	Hits   [24]int64 `json:"hits"`
+	Opened [24]int64 `json:"opened"`
 }
 
 // Day is what was counted on a day by metric of the model.
@@ -111,7 +110,7 @@ func (s Sources) Gather(ctx context.Context, q Query) (*Report, error) {
 		return nil, unknown(q.Name)
 	}
 	r := &Report{Campaign: q.Name, From: q.Range.From.Format(time.DateOnly), To: q.Range.To.Format(time.DateOnly),
-		Skipped: map[string]int64{}, Hours: make([]Hour, 24), Days: []Day{}, days: q.Range}
+		Skipped: map[string]int64{}, Days: []Day{}, days: q.Range}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.days(gctx, r) })
 	g.Go(func() (err error) { r.ByMonth, err = s.byMonth(gctx, q); return err })
@@ -163,9 +162,6 @@ func (s Sources) days(ctx context.Context, r *Report) error {
 		}
 	}
 	r.fill(total)
-	for i := range r.Hours {
-		r.Hours[i].Hour = i
-	}
 	return s.hours(ctx, r, opened)
 }
 
@@ -192,16 +188,13 @@ func (s Sources) hours(ctx context.Context, r *Report, days []time.Time) error {
 		for n < len(days) && days[n].Equal(days[n-1].AddDate(0, 0, 1)) {
 			n++
 		}
-		for _, m := range []struct {
-			metric string
-			of     func(*Hour) *int64
-		}{{analytics.Hits, func(h *Hour) *int64 { return &h.Hits }}, {analytics.Opened, func(h *Hour) *int64 { return &h.Opened }}} {
-			counts, err := s.Counters.Hours(ctx, r.Campaign, m.metric, days[0], days[n-1])
+		for metric, hours := range map[string]*[24]int64{analytics.Hits: &r.Hours.Hits, analytics.Opened: &r.Hours.Opened} {
+			counts, err := s.Counters.Hours(ctx, r.Campaign, metric, days[0], days[n-1])
 			if err != nil {
 				return err
 			}
 			for _, c := range counts {
-				*m.of(&r.Hours[c.At.Hour()]) += c.N
+				hours[c.At.Hour()] += c.N
 			}
 		}
 		days = days[n:]
