@@ -129,7 +129,11 @@ func (p program) run(ctx context.Context, args ...string) int {
 	}
 	a.log = newLog(p.err, a.cfg)
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	return a.fail(kctx.Run(a))
+	err = kctx.Run(a)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	return a.fail(err)
 }
 
 // ownParts holds for commands that run on parts of their own whatever the settings say: a fault in those must not stand in

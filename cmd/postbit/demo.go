@@ -134,6 +134,9 @@ func startDemo(ctx context.Context, a *app, c demoCmd, dir string) (_ *demoRun, 
 	if err := d.build(ctx, config.Needs{Mongo: true, Redis: true, SMTP: true, Links: true}, at); err != nil {
 		return nil, err
 	}
+	if err := d.ensureIndexes(ctx); err != nil {
+		return nil, err
+	}
 	d.server, err = d.newServer(ctx, roles{true, true, true}, 10*time.Second, open)
 	return d, err
 }

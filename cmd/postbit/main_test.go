@@ -136,9 +136,11 @@ func (s *shell) serve(args ...string) (stop func() result) {
 }
 
 // public is the address of the public side of a running serve.
-func (s *shell) public() string {
+func (s *shell) public() string { return s.address("public") }
+
+func (s *shell) address(side string) string {
 	s.Helper()
-	m := regexp.MustCompile(`public=(\S+)`).FindStringSubmatch(s.talk.String())
+	m := regexp.MustCompile(side + `=(\S+)`).FindStringSubmatch(s.talk.String())
 	if m == nil {
 		s.Fatalf("serve does not say where it listens:\n%s", s.talk)
 	}

@@ -83,7 +83,7 @@ func (c serveCmd) Run(ctx context.Context, a *app) error {
 	if a.cfg.Embedded && r != (roles{true, true, true}) {
 		return usage("--roles %s: the embedded parts live in one process, which has all roles; set POSTBIT_MONGO_URI, POSTBIT_REDIS_URI and POSTBIT_SMTP_URL to run several", strings.Join(c.Roles, ","))
 	}
-	g, err := a.open(ctx, r.needs())
+	g, err := a.assemble(ctx, r.needs())
 	if err != nil {
 		return err
 	}
@@ -119,15 +119,6 @@ type listeners struct{ public, admin net.Listener }
 
 // newServer opens what a process of these roles listens on and writes to. run closes it.
 func (g *graph) newServer(ctx context.Context, r roles, grace time.Duration, open listeners) (_ *server, err error) {
-	if err := g.queue.Ping(ctx); err != nil {
-		return nil, fmt.Errorf("Redis does not answer (POSTBIT_REDIS_URI): %w", err)
-	}
-	if err := g.setClock(ctx); err != nil {
-		return nil, err
-	}
-	if err := g.ensureIndexes(ctx); err != nil {
-		return nil, err
-	}
 	s := &server{graph: g, roles: r, grace: grace, listeners: open}
 	s.worker = g.newWorker(grace)
 	s.sched = g.newScheduler(s.settle)
@@ -226,15 +217,13 @@ func (s *server) run(ctx context.Context) error {
 	if s.admin != nil {
 		first.start(stopWorking, func() error { return web.Serve(working, s.admin, s.adminHandler(), s.grace, s.log) })
 	}
-	if s.roles.scheduler {
-		first.start(stopWorking, func() error { return s.sched.Run(working) })
-	} else if s.stack == nil {
-		first.start(stopWorking, func() error { s.followClock(working); return nil })
-	}
-	if s.roles.worker {
-		first.start(stopWorking, func() error { return s.worker.Run(working) })
-		first.start(stopWorking, func() error { return s.queueServer().Run(working) })
-	}
+	first.start(stopWorking, func() error {
+		if err := s.prepare(working); err != nil || working.Err() != nil {
+			return err
+		}
+		s.startRoles(working, stopWorking, &first)
+		return nil
+	})
 	err := first.wait()
 	stopWriting()
 	err = errors.Join(err, last.wait())
@@ -242,6 +231,48 @@ func (s *server) run(ctx context.Context) error {
 		err = errors.Join(err, s.spool.Close())
 	}
 	return err
+}
+
+// startRoles starts what brings work in.
+func (s *server) startRoles(ctx context.Context, stop context.CancelFunc, first *parts) {
+	if s.roles.scheduler {
+		first.start(stop, func() error { return s.sched.Run(ctx) })
+	} else if s.stack == nil {
+		first.start(stop, func() error { s.followClock(ctx); return nil })
+	}
+	if s.roles.worker {
+		first.start(stop, func() error { return s.worker.Run(ctx) })
+		first.start(stop, func() error { return s.queueServer().Run(ctx) })
+	}
+}
+
+// prepareAgain is how long the web side waits for a database that was not there.
+const prepareAgain = 2 * time.Second
+
+// prepare makes sure that database and queue answer, that the clock is right and the indexes are there. A process that
+// does nothing but serve pixels goes on serving them while it waits for that: their hits are in the spool. One that has other roles ends, and says why.
+func (s *server) prepare(ctx context.Context) error {
+	for {
+		err := s.pingMongo(ctx)
+		if err == nil {
+			if err = s.queue.Ping(ctx); err != nil {
+				err = fmt.Errorf("Redis does not answer (POSTBIT_REDIS_URI): %w", err)
+			}
+		}
+		if err == nil {
+			err = errors.Join(s.setClock(ctx), s.ensureIndexes(ctx))
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if s.roles != (roles{web: true}) {
+			return err
+		}
+		s.log.Warn("pixels are served, all else waits", "err", s.cfg.Scrub(err.Error()))
+		if pause(ctx, prepareAgain) != nil {
+			return nil
+		}
+	}
 }
 
 // parts are goroutines that are waited for. The end of one with an error ends the others.

@@ -59,8 +59,26 @@ type graph struct {
 // serverSelection is how long a command waits for a database that does not answer.
 const serverSelection = 10 * time.Second
 
-// open checks that the settings are whole for a command and builds what it needs. The caller closes the graph.
-func (a *app) open(ctx context.Context, n config.Needs) (_ *graph, err error) {
+// open is assemble for commands that end at once where the database does not answer.
+func (a *app) open(ctx context.Context, n config.Needs) (*graph, error) {
+	g, err := a.assemble(ctx, n)
+	if err == nil && n.Mongo {
+		if err = g.pingMongo(ctx); err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+	}
+	return g, err
+}
+
+func (g *graph) pingMongo(ctx context.Context) error {
+	if err := g.client.Ping(ctx, nil); err != nil {
+		return fmt.Errorf("MongoDB does not answer (POSTBIT_MONGO_URI): %w", err)
+	}
+	return nil
+}
+
+// assemble checks that the settings are whole for a command and builds what it needs. The caller closes the graph.
+func (a *app) assemble(ctx context.Context, n config.Needs) (_ *graph, err error) {
 	if err := a.cfg.Require(n); err != nil {
 		return nil, err
 	}
@@ -173,9 +191,6 @@ func (g *graph) openMongo(ctx context.Context, uri string) error {
 		defer cancel()
 		return client.Disconnect(ctx)
 	})
-	if err := client.Ping(ctx, nil); err != nil {
-		return fmt.Errorf("MongoDB does not answer (POSTBIT_MONGO_URI, %s): %w", config.NewURI(uri), err)
-	}
 	name := g.cfg.MongoDB
 	if name == "" {
 		name = databaseOf(uri)
