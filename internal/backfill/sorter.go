@@ -13,7 +13,7 @@ import (
 )
 
 // sortMemory is how many bytes of records a sorter holds before it writes them to its file.
-const sortMemory = 32 << 20
+const sortMemory = 16 << 20
 
 // sorter puts any number of records into the order of their keys in bounded memory: what does not fit goes to a temporary file
 // in sorted stretches, which are merged when it is read. Records with one key become one.
