@@ -7,30 +7,32 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 )
 
 type api struct{ Config }
 
-func (a *api) routes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/templates", a.answer(func(r *http.Request) (any, error) {
+// routes registers what the API answers; docs/openapi.yaml describes each of them.
+func (a *api) routes(handle func(pattern string, h func(http.ResponseWriter, *http.Request))) {
+	handle("GET /api/templates", a.answer(func(r *http.Request) (any, error) {
 		return a.Operations.Templates(r.Context())
 	}))
-	mux.HandleFunc("GET /api/campaigns", a.answer(func(r *http.Request) (any, error) {
+	handle("GET /api/campaigns", a.answer(func(r *http.Request) (any, error) {
 		return a.Operations.Campaigns(r.Context())
 	}))
-	mux.HandleFunc("GET /api/campaigns/{name}", a.answer(func(r *http.Request) (any, error) {
+	handle("GET /api/campaigns/{name}", a.answer(func(r *http.Request) (any, error) {
 		return a.Operations.Campaign(r.Context(), r.PathValue("name"))
 	}))
-	mux.HandleFunc("POST /api/campaigns/{name}/run", a.answer(func(r *http.Request) (any, error) {
+	handle("POST /api/campaigns/{name}/run", a.answer(func(r *http.Request) (any, error) {
 		return a.Operations.RunCampaign(r.Context(), r.PathValue("name"))
 	}))
 	for _, action := range []string{"pause", "resume", "cancel"} {
-		mux.HandleFunc("POST /api/campaigns/{name}/"+action, a.answer(func(r *http.Request) (any, error) {
+		handle("POST /api/campaigns/{name}/"+action, a.answer(func(r *http.Request) (any, error) {
 			return a.steer(r, action)
 		}))
 	}
-	mux.HandleFunc("POST /api/send", a.answer(func(r *http.Request) (any, error) {
+	handle("POST /api/send", a.answer(func(r *http.Request) (any, error) {
 		var req SendRequest
 		if err := decode(r, &req); err != nil {
 			return nil, err
@@ -40,7 +42,7 @@ func (a *api) routes(mux *http.ServeMux) {
 		}
 		return a.Operations.Send(r.Context(), req)
 	}))
-	mux.HandleFunc("POST /api/pixels", a.answer(func(r *http.Request) (any, error) {
+	handle("POST /api/pixels", a.answer(func(r *http.Request) (any, error) {
 		var req struct{ Campaign, User string }
 		if err := decode(r, &req); err != nil {
 			return nil, err
@@ -50,11 +52,12 @@ func (a *api) routes(mux *http.ServeMux) {
 		}
 		return a.Operations.Pixel(r.Context(), req.Campaign, req.User)
 	}))
-	mux.HandleFunc("GET /api/explain", a.answer(a.explain))
-	mux.HandleFunc("GET /api/report/{name}", a.answer(func(r *http.Request) (any, error) {
+	handle("GET /api/explain", a.answer(a.explain))
+	handle("GET /api/report/{name}", a.answer(func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return a.Operations.Report(r.Context(), r.PathValue("name"), q.Get("from"), q.Get("to"))
 	}))
+	handle("GET /api/report/{name}/{list}", a.answer(a.reportList))
 }
 
 func (a *api) steer(r *http.Request, action string) (any, error) {
@@ -81,6 +84,21 @@ func (a *api) explain(r *http.Request) (any, error) {
 		}
 	}
 	return a.Operations.Explain(r.Context(), q.Get("campaign"), q.Get("user"), at)
+}
+
+// maxLines is how many lines of a list may be asked for at once.
+const maxLines = 1000
+
+func (a *api) reportList(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	n := 10
+	if s := q.Get("n"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil || n < 1 || n > maxLines {
+			return nil, fmt.Errorf("%w: n: not a number from 1 to %d", ErrInvalid, maxLines)
+		}
+	}
+	return a.Operations.ReportList(r.Context(), r.PathValue("name"), r.PathValue("list"), q.Get("from"), q.Get("to"), n, q.Get("after"))
 }
 
 // decode reads a JSON object with known keys alone; no body is an empty object.

@@ -1,4 +1,4 @@
-// Package web is the admin side of postbit over HTTP: a JSON API with the shapes of the command line (docs/json.md), metrics for
+// Package web is the admin side of postbit over HTTP: a JSON API with the shapes of the command line (docs/json.md, docs/openapi.yaml), metrics for
 // Prometheus, and health. The public side (pixel, links, unsubscribe) is package track; the two never share a listener.
 package web
 
@@ -39,6 +39,8 @@ type Operations interface {
 	Send(ctx context.Context, r SendRequest) (any, error)
 	Explain(ctx context.Context, campaign, user string, at time.Time) (any, error)
 	Report(ctx context.Context, campaign, from, to string) (any, error)
+	// ReportList is a page of n lines of one of a report's top lists, from a place that the page before gave.
+	ReportList(ctx context.Context, campaign, list, from, to string, n int, after string) (any, error)
 	Pixel(ctx context.Context, campaign, user string) (any, error)
 }
 
@@ -72,10 +74,10 @@ func New(c Config) http.Handler {
 	}
 	a := &api{Config: c}
 	guarded := http.NewServeMux()
-	a.routes(guarded)
+	a.routes(guarded.HandleFunc)
 	guarded.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
 	guarded.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.fail(w, r, fmt.Errorf("%w: no such path; the API is described in docs/json.md", ErrNotFound))
+		a.fail(w, r, fmt.Errorf("%w: no such path; the API is described in docs/openapi.yaml", ErrNotFound))
 	})
 
 	open := http.NewServeMux()

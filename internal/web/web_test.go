@@ -52,6 +52,9 @@ func (o *operations) Explain(_ context.Context, campaign, user string, at time.T
 func (o *operations) Report(_ context.Context, campaign, from, to string) (any, error) {
 	return o.note("report %s %s %s", campaign, from, to)
 }
+func (o *operations) ReportList(_ context.Context, campaign, list, from, to string, n int, after string) (any, error) {
+	return o.note("%d %s of %s %s %s after %s", n, list, campaign, from, to, after)
+}
 func (o *operations) Pixel(_ context.Context, campaign, user string) (any, error) {
 	return o.note("pixel %s %s", campaign, user)
 }
@@ -89,6 +92,8 @@ func TestAPI(t *testing.T) {
 		{"pixel", "POST", "/api/pixels", `{"campaign":"c","user":"u"}`, "pixel c u"},
 		{"explain", "GET", "/api/explain?campaign=c&user=a%40b.c&at=2026-12-01T10:00:00%2B01:00", "", "explain c a@b.c 2026-12-01T09:00:00Z"},
 		{"report", "GET", "/api/report/winback?from=2026-12-01&to=2026-12-02", "", "report winback 2026-12-01 2026-12-02"},
+		{"a top list", "GET", "/api/report/winback/links?from=2026-12-01&n=50&after=17:winback:0123", "", "50 links of winback 2026-12-01  after 17:winback:0123"},
+		{"a top list of the usual length", "GET", "/api/report/shop/pages", "", "10 pages of shop   after "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := &operations{}
@@ -117,6 +122,9 @@ func TestABadRequestAsksForNothing(t *testing.T) {
 		{"a form", "POST", "/api/send", `{"template":"a","user":"b"}`, 400, header("Content-Type", "application/x-www-form-urlencoded")},
 		{"a body without end", "POST", "/api/send", `{"template":"` + strings.Repeat("a", 100<<10) + `"}`, 413, nil},
 		{"a time that is none", "GET", "/api/explain?campaign=c&user=u&at=tomorrow", "", 400, nil},
+		{"a list without end", "GET", "/api/report/winback/links?n=1000000", "", 400, nil},
+		{"a list of nothing", "GET", "/api/report/winback/links?n=0", "", 400, nil},
+		{"a length that is none", "GET", "/api/report/winback/links?n=ten", "", 400, nil},
 		{"a page of another origin", "POST", "/api/campaigns/c/run", "", 403, header("Sec-Fetch-Site", "cross-site")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
