@@ -147,7 +147,8 @@ func fill(ctx context.Context, db *mongo.Database, values int) (once []string, e
 		}
 	}
 	slices.Sort(once)
-	return once, nil
+	_, err = coll.InsertOne(ctx, bson.D{{Key: "_id", Value: sid}, {Key: "n", Value: int64(values)}})
+	return once, err
 }
 
 func (r *result) print() {

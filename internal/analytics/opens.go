@@ -1,7 +1,6 @@
 package analytics
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,17 +39,9 @@ type Opens struct{ db *mongo.Database }
 // NewOpens returns the first opens in db.
 func NewOpens(db *mongo.Database) *Opens { return &Opens{db} }
 
-// openID is the _id of a document of opens.
-type openID struct {
-	Run  string        `bson:"r"`
-	User bson.RawValue `bson:"u"`
-	Kind string        `bson:"k"`
-}
-
 type open struct {
-	ID  bson.Raw  `bson:"_id"`
-	Hit string    `bson:"hit"`
-	At  time.Time `bson:"at"`
+	ID  string `bson:"_id"`
+	Hit string `bson:"hit"`
 }
 
 // First records the hits, and tells for each whether it is the first: whether the document bears its id, now or since an
@@ -67,25 +58,19 @@ func (o *Opens) First(ctx context.Context, keys []OpenKey) ([]bool, error) {
 			return nil, fmt.Errorf("first opens of %s: %w", month, err)
 		}
 		for _, i := range indexes {
-			id, err := keys[i].id()
-			if err != nil {
-				return nil, err
-			}
-			if hits[string(id)] == keys[i].Hit {
+			if id := keys[i].id(); hits[id] == keys[i].Hit {
 				first[i] = true
-				delete(hits, string(id)) // the same hit twice in one list is one hit
+				delete(hits, id) // the same hit twice in one list is one hit
 			}
 		}
 	}
 	return first, nil
 }
 
-func (k *OpenKey) id() (bson.Raw, error) {
-	raw, err := bson.Marshal(openID{k.Run, k.User, k.Kind})
-	if err != nil {
-		return nil, fmt.Errorf("open of run %s: user id: %w", k.Run, err)
-	}
-	return raw, nil
+// id is the _id of the document: "run/kind/07:6b0d…", the user as the number of his id's BSON type and its bytes, both in hex. It is
+// text and no document of three fields, since not every server of the protocol finds such a one by its index.
+func (k *OpenKey) id() string {
+	return fmt.Sprintf("%s/%s/%02x:%x", k.Run, k.Kind, byte(k.User.Type), k.User.Value)
 }
 
 // firstHits returns the hit that stands in the document of each of the keys, by the document's _id.
@@ -94,32 +79,29 @@ func (o *Opens) firstHits(ctx context.Context, month string, keys []OpenKey, ind
 	hits := make(map[string]string, len(indexes))
 	var (
 		models []mongo.WriteModel
-		ids    []bson.Raw
+		ids    []string
 		made   = map[string]string{}
 	)
 	for _, i := range indexes {
 		k := &keys[i]
-		id, err := k.id()
-		if err != nil {
-			return nil, err
-		}
-		if _, again := made[string(id)]; again {
+		id := k.id()
+		if _, again := made[id]; again {
 			continue // the earlier one of this list is put up for the first
 		}
-		made[string(id)] = k.Hit
+		made[id] = k.Hit
 		ids = append(ids, id)
 		models = append(models, mongo.NewUpdateOneModel().SetUpsert(true).
 			SetFilter(bson.D{{Key: "_id", Value: id}}).
-			SetUpdate(bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "hit", Value: k.Hit}, {Key: "at", Value: k.At.UTC().Truncate(time.Millisecond)}}}}))
+			SetUpdate(bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "u", Value: k.User}, {Key: "hit", Value: k.Hit}, {Key: "at", Value: k.At.UTC().Truncate(time.Millisecond)}}}}))
 	}
 	res, err := coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	if err != nil && !onlyDuplicates(err) {
 		return nil, err
 	}
-	var look []bson.Raw
+	var look []string
 	for i, id := range ids {
 		if _, inserted := res.UpsertedIDs[int64(i)]; inserted && err == nil {
-			hits[string(id)] = made[string(id)]
+			hits[id] = made[id]
 			continue
 		}
 		look = append(look, id)
@@ -128,14 +110,14 @@ func (o *Opens) firstHits(ctx context.Context, month string, keys []OpenKey, ind
 		return nil, err
 	}
 	for _, id := range ids {
-		if _, known := hits[string(id)]; !known {
+		if _, known := hits[id]; !known {
 			return nil, fmt.Errorf("a first open is not on a majority of the servers yet: try again")
 		}
 	}
 	return hits, nil
 }
 
-func readHits(ctx context.Context, coll *mongo.Collection, ids []bson.Raw, hits map[string]string) error {
+func readHits(ctx context.Context, coll *mongo.Collection, ids []string, hits map[string]string) error {
 	const portion = 500
 	for ; len(ids) > 0; ids = ids[min(portion, len(ids)):] {
 		cur, err := coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids[:min(portion, len(ids))]}}}})
@@ -147,7 +129,7 @@ func readHits(ctx context.Context, coll *mongo.Collection, ids []bson.Raw, hits 
 			return err
 		}
 		for _, f := range found {
-			hits[string(bytes.Clone(f.ID))] = f.Hit
+			hits[f.ID] = f.Hit
 		}
 	}
 	return nil

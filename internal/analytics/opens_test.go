@@ -73,17 +73,15 @@ func TestFirstOpensOfSeveralMonths(t *testing.T) {
 		t.Fatalf("First = %v, %v", first, err)
 	}
 	var doc struct {
-		ID struct {
-			R, K string
-			U    bson.ObjectID
-		} `bson:"_id"`
+		ID  string        `bson:"_id"`
+		U   bson.ObjectID `bson:"u"`
 		Hit string
 		At  time.Time
 	}
 	if err := db.Collection("opens.2026.11").FindOne(t.Context(), bson.D{}).Decode(&doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.ID.R != keys[0].Run || doc.ID.U != u.ObjectID() || doc.ID.K != Person || doc.Hit != "h1" || !doc.At.Equal(noon) {
+	if doc.ID != keys[0].Run+"/person/07:"+u.ObjectID().Hex() || doc.U != u.ObjectID() || doc.Hit != "h1" || !doc.At.Equal(noon) {
 		t.Errorf("document %+v", doc)
 	}
 }

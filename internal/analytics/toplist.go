@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // ValueKind is what a top list is of; it begins the names of its collections.
@@ -143,36 +141,13 @@ func byFrequency(a, b Value) int {
 	return cmp.Compare(a.ID, b.ID)
 }
 
-// topOfMonth reads one page. The index is over (sid, -v) alone, so documents of the same v come out of it in no order; a
-// page that ends among them continues with ties, in the order of _id.
+// topOfMonth reads one page.
 func (r *Reader) topOfMonth(ctx context.Context, kind ValueKind, sid, month string, n int, after PageKey) (TopPage, error) {
 	l := topList{coll: r.db.Collection(ValuesCollection(kind, month)), sid: sid}
-	var values []Value
-	var err error
-	below := bson.D{{Key: "$gt", Value: 0}}
-	if after.N > 0 {
-		if values, err = l.ties(ctx, after.N, after.ID, n+1); err != nil {
-			return TopPage{}, err
-		}
-		below = append(below, bson.E{Key: "$lt", Value: after.N})
+	values, err := l.page(ctx, after, n+1)
+	if err != nil {
+		return TopPage{}, err
 	}
-	if more := n + 1 - len(values); more > 0 {
-		rest, err := l.find(ctx, bson.D{{Key: "sid", Value: sid}, {Key: "v", Value: below}}, options.Find().SetSort(bson.D{{Key: "v", Value: -1}}).SetLimit(int64(more)))
-		if err != nil {
-			return TopPage{}, err
-		}
-		if len(rest) == more { // the last group of the same v may go on behind the page: which of it come first?
-			last := rest[more-1].N
-			cut := slices.IndexFunc(rest, func(v Value) bool { return v.N <= last })
-			group, err := l.ties(ctx, last, "", more-cut)
-			if err != nil {
-				return TopPage{}, err
-			}
-			rest = append(rest[:cut], group...)
-		}
-		values = append(values, rest...)
-	}
-	slices.SortFunc(values, byFrequency)
 	return cutPage(values, n), nil
 }
 
@@ -183,52 +158,4 @@ func cutPage(values []Value, n int) TopPage {
 	}
 	last := values[n-1]
 	return TopPage{Values: values[:n], Next: PageKey{last.N, last.ID}}
-}
-
-type topList struct {
-	coll *mongo.Collection
-	sid  string
-}
-
-func (l topList) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) ([]Value, error) {
-	cur, err := l.coll.Find(ctx, filter, o)
-	if err != nil {
-		return nil, err
-	}
-	var docs []valueDoc
-	if err := cur.All(ctx, &docs); err != nil {
-		return nil, err
-	}
-	values := make([]Value, len(docs))
-	for i := range docs {
-		values[i] = docs[i].value()
-	}
-	return values, nil
-}
-
-// fewTies is up to how many documents of the same v are read whole to put them in order. With more of them, they are so
-// dense among the documents of the site that a walk along _id meets the wanted ones soon: with a million documents, at
-// worst 1,000,000 / 4,000 for each that is wanted.
-const fewTies = 4000
-
-// ties returns up to n documents of the site with exactly v, in the order of _id, behind afterID.
-func (l topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Value, error) {
-	same := bson.D{{Key: "sid", Value: l.sid}, {Key: "v", Value: v}}
-	count, err := l.coll.CountDocuments(ctx, same, options.Count().SetLimit(fewTies+1))
-	if err != nil {
-		return nil, err
-	}
-	o := options.Find()
-	if count <= fewTies {
-		if afterID != "" {
-			same = append(same, bson.E{Key: "_id", Value: bson.D{{Key: "$gt", Value: afterID}}})
-		}
-	} else {
-		if afterID == "" {
-			afterID = l.sid + ":"
-		}
-		same = append(same, bson.E{Key: "_id", Value: bson.D{{Key: "$gt", Value: afterID}, {Key: "$lt", Value: l.sid + ";"}}})
-		o.SetHint(bson.D{{Key: "_id", Value: 1}})
-	}
-	return l.find(ctx, same, o.SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(n)))
 }

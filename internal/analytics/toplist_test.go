@@ -24,6 +24,7 @@ func storeList(t rapid.TB, db *mongo.Database, month, sid string, ns []int) []Va
 		list = append(list, v)
 		docs = append(docs, bson.D{{Key: "_id", Value: v.ID}, {Key: "sid", Value: sid}, {Key: "k", Value: v.Value}, {Key: "v", Value: n}})
 	}
+	docs = append(docs, bson.D{{Key: "_id", Value: sid}, {Key: "n", Value: len(ns)}})
 	for part := range slices.Chunk(docs, 5000) {
 		if _, err := db.Collection("pages."+month).InsertMany(context.Background(), part); err != nil {
 			t.Fatal(err)
