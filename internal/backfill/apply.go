@@ -2,6 +2,7 @@ package backfill
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -97,6 +98,11 @@ func (l *Log) Compare(ctx context.Context, o Options) (*Result, error) {
 
 // Apply writes. Where an earlier Apply of the same facts was interrupted it goes on, and the result counts both. marks may be nil.
 func (l *Log) Apply(ctx context.Context, o Options, marks *Marks) (res *Result, resumed bool, err error) {
+	return l.apply(ctx, o, marks, markEvery)
+}
+
+// apply writes a mark after so many batches.
+func (l *Log) apply(ctx context.Context, o Options, marks *Marks, every int) (res *Result, resumed bool, err error) {
 	mark := &mark{}
 	if marks != nil {
 		if mark, err = marks.begin(ctx, l.Fingerprint, l.source); err != nil {
@@ -114,7 +120,10 @@ func (l *Log) Apply(ctx context.Context, o Options, marks *Marks) (res *Result, 
 		if marks == nil {
 			return nil
 		}
-		return marks.reached(ctx, mark, key, res)
+		if mark.since++; mark.since < every {
+			return nil
+		}
+		return marks.keepAt(ctx, mark, key, res)
 	}
 	if err = l.visit(ctx, &o, v); err != nil {
 		return res, resumed, err
@@ -150,7 +159,7 @@ func (l *Log) visit(ctx context.Context, o *Options, v visit) error {
 	work := make(chan *batch)
 	g.Go(func() error {
 		defer close(work)
-		return l.batches(v.after, func(b *batch) error {
+		return l.batches(v.after, cmp.Or(o.batch, batchUsers), func(b *batch) error {
 			select {
 			case work <- b:
 				return nil
@@ -215,14 +224,14 @@ func (v *visit) tell(o *Options, b *batch) error {
 }
 
 // batches cuts the users behind a key into batches.
-func (l *Log) batches(after []byte, f func(*batch) error) error {
+func (l *Log) batches(after []byte, size int, f func(*batch) error) error {
 	b := &batch{}
 	err := l.groups.each(func(key, value []byte) error {
 		if after != nil && bytes.Compare(key, after) <= 0 {
 			return nil
 		}
 		b.hs = append(b.hs, history(key, value))
-		if len(b.hs) < batchUsers {
+		if len(b.hs) < size {
 			return nil
 		}
 		b.last = bytes.Clone(key)

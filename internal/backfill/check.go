@@ -47,7 +47,7 @@ func (l *Log) Check(ctx context.Context, o Options, allowExtra bool, report func
 	c := &Checked{Gone: l.Counts.Emails}
 	var seen *sorter // users of the source, and then all users with bits
 	if !allowExtra {
-		seen = newSorter(o.TempDir, combineSeen)
+		seen = o.sorter(combineSeen)
 		defer seen.close()
 	}
 	err := l.visit(ctx, &o, visit{stage: Comparing, each: func(h *users.History, m *users.Merged) error {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -114,7 +115,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 func parseLine(line []byte) (bson.Raw, error) {
 	line = bytes.TrimSpace(line)
 	var doc bson.Raw
-	if line[0] != '{' || line[len(line)-1] != '}' {
+	if line[0] != '{' || !json.Valid(line) { // the other reader takes no notice of what follows an object
 		return nil, errors.New("not a JSON object")
 	}
 	if err := bson.UnmarshalExtJSON(line, false, &doc); err != nil {

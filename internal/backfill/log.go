@@ -29,6 +29,17 @@ type Options struct {
 	Progress func(stage Stage, done, total int64)
 	// Missing, if set, is told of each user of the source who is not in the collection.
 	Missing func(user string) error
+
+	memory int // of a sorter, in bytes; 0 is sortMemory
+	batch  int // users at a time; 0 is batchUsers
+}
+
+func (o *Options) sorter(combine func(a, b []byte) []byte) *sorter {
+	s := newSorter(o.TempDir, combine)
+	if o.memory > 0 {
+		s.limit = o.memory
+	}
+	return s
 }
 
 // Stage is what is going on.
@@ -73,8 +84,8 @@ type Log struct {
 // Read reads a source to its end. Nothing is written to the database. Unless rows are to be skipped, the first row that names no
 // user is a *SourceError, and names of templates that are not known are an *UnknownError.
 func Read(ctx context.Context, src Source, o Options) (_ *Log, err error) {
-	l := &Log{source: src.String(), groups: newSorter(o.TempDir, combineFacts)}
-	emails := newSorter(o.TempDir, combineAddress)
+	l := &Log{source: src.String(), groups: o.sorter(combineFacts)}
+	emails := o.sorter(combineAddress)
 	defer func() {
 		if cerr := emails.close(); err == nil {
 			err = cerr

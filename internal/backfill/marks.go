@@ -83,11 +83,9 @@ func (s *Marks) begin(ctx context.Context, fingerprint, source string) (*mark, e
 	return m, s.write(ctx, m)
 }
 
-func (s *Marks) reached(ctx context.Context, m *mark, key []byte, r *Result) error {
+// keepAt says that everybody up to key is done.
+func (s *Marks) keepAt(ctx context.Context, m *mark, key []byte, r *Result) error {
 	m.Key = key
-	if m.since++; m.since < markEvery {
-		return nil
-	}
 	return s.keep(ctx, m, r)
 }
 
