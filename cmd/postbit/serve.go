@@ -83,6 +83,9 @@ func (c serveCmd) Run(ctx context.Context, a *app) error {
 	if a.cfg.Embedded && r != (roles{true, true, true}) {
 		return usage("--roles %s: the embedded parts live in one process, which has all roles; set POSTBIT_MONGO_URI, POSTBIT_REDIS_URI and POSTBIT_SMTP_URL to run several", strings.Join(c.Roles, ","))
 	}
+	if !a.cfg.Embedded {
+		holdMemory()
+	}
 	g, err := a.assemble(ctx, r.needs())
 	if err != nil {
 		return err
