@@ -48,7 +48,7 @@ func (l topList) page(ctx context.Context, after PageKey, n int) (values []Value
 		return nil, err
 	}
 	for width := high / 8; high > 1 && len(values) < n; width *= 2 {
-		if high <= 8 {
+		if high <= manyBelow {
 			width = 1 // here are the many
 		}
 		low := max(1, high-max(1, width))
@@ -103,12 +103,14 @@ func (l topList) band(ctx context.Context, low, high int64, n int) ([]Value, err
 const (
 	// fewTies is up to how many documents of the same v are read whole to put them in order.
 	fewTies = 4000
+	// manyBelow: up to this v they may be many, so that counting them first may be long; a list of a million has few that were seen more often.
+	manyBelow = 8
 	// firstStep is how many documents of the site a walk along _id looks at first.
 	firstStep = 512
 )
 
 // ties returns up to n documents of the site with exactly v, in the order of _id, behind afterID. Where they are few, the
-// index gives all of them. Where they are many, they are dense among the documents of the site, and a walk along _id meets n of them soon; since
+// index gives all of them; where they are many, they are dense among the documents of the site, and a walk along _id meets n of them soon; since
 // an _id is a hash, a stretch of _ids holds about as many documents as it is long. Which of the two it is shows in the first steps.
 func (l topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Value, error) {
 	same := bson.D{{Key: "sid", Value: l.sid}, {Key: "v", Value: v}}
@@ -116,7 +118,15 @@ func (l topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Va
 	if err != nil {
 		return nil, err
 	}
-	if total > fewTies {
+	many := total > fewTies
+	if many && v > manyBelow {
+		count, err := l.coll.CountDocuments(ctx, same, options.Count().SetLimit(fewTies+1))
+		if err != nil {
+			return nil, err
+		}
+		many = count > fewTies
+	}
+	if many {
 		values, dense, err := l.walk(ctx, same, afterID, n, total)
 		if err != nil || dense {
 			return values, err
