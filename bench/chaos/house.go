@@ -131,8 +131,9 @@ func (h *house) servers(ctx context.Context) error {
 	if err := h.linkTo("redis", p, uri); err != nil {
 		return err
 	}
-	// Each batch in flight sends over so many connections: the sink's delay is what makes the runs take as long as the faults.
-	delay := time.Duration(workers*concurrency*connections) * h.options.lasts * 7 / 10 / time.Duration(mails(h.options.users))
+	// Each batch in flight sends over so many connections: the sink's delay is what makes the runs take as long as the faults. It is a part
+	// of the time that a mail takes, and the rest of the faults' time goes by with workers that are down.
+	delay := time.Duration(workers*concurrency*connections) * h.options.lasts * 3 / 10 / time.Duration(mails(h.options.users))
 	delay = min(max(delay, 5*time.Millisecond), time.Second).Round(time.Millisecond)
 	journal := filepath.Join(h.Dir, "journal")
 	if h.sink, err = h.StartSink(ctx, false, "-journal", journal, "-delay", delay.String()); err != nil {

@@ -50,6 +50,7 @@ var deck = []struct {
 func schedule(seed uint64, n int, over time.Duration) []fault {
 	r := rand.New(rand.NewPCG(seed, 0x706f7374626974))
 	var cards, out []fault
+	var waited time.Duration // for the fault before, whose time is a part of the gap
 	for len(out) < n {
 		if len(cards) == 0 {
 			for _, d := range deck {
@@ -61,8 +62,13 @@ func schedule(seed uint64, n int, over time.Duration) []fault {
 		}
 		f := cards[0]
 		cards = cards[1:]
-		f.After = time.Duration((0.5 + r.Float64()) * float64(over) / float64(n+1))
+		gap := time.Duration((0.5 + r.Float64()) * float64(over) / float64(n+1))
+		f.After = max(gap-waited, 200*time.Millisecond).Round(time.Millisecond)
 		f.Lasts = lasts(f.Kind, r.Float64())
+		waited = 0
+		if f.Kind != stop && f.Kind != pause {
+			waited = f.Lasts
+		}
 		out = append(out, f)
 	}
 	return out
