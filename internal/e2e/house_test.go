@@ -42,6 +42,7 @@ type house struct {
 	t     testing.TB
 	ctx   context.Context
 	db    *mongo.Database
+	uri   string // of the database, where it is a minimongo
 	redis redis.UniversalClient
 	clk   *clock.Clock
 	post  *office
@@ -60,7 +61,15 @@ type house struct {
 	settler   *worker.Worker // of the scheduler's process: settles, and takes no task
 }
 
-func newHouse(t testing.TB) *house { return houseOn(t, mongotest.DB(t)) }
+func newHouse(t testing.TB) *house {
+	if os.Getenv(mongotest.EnvURI) != "" {
+		return houseOn(t, mongotest.DB(t))
+	}
+	srv, db := mongotest.Server(t)
+	h := houseOn(t, db)
+	h.uri = srv.URI()
+	return h
+}
 
 func houseOn(t testing.TB, db *mongo.Database) *house {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"mime"
 	"net"
 	"net/mail"
 	"strconv"
@@ -94,7 +95,7 @@ func (o *office) copies(user int, campaign string) int {
 	defer o.mu.Unlock()
 	n := 0
 	for _, m := range o.took[user] {
-		if strings.HasPrefix(m.subject, campaign+" for ") {
+		if strings.HasPrefix(m.subject, campaign+" for") {
 			n++
 		}
 	}
@@ -168,8 +169,12 @@ func (v *visit) Data(r io.Reader) error {
 	if err := v.ask(v.o.data); err != nil {
 		return err
 	}
+	subject, err := new(mime.WordDecoder).DecodeHeader(m.Header.Get("Subject"))
+	if err != nil {
+		return err
+	}
 	v.o.mu.Lock()
-	v.o.took[v.user] = append(v.o.took[v.user], taken{m.Header.Get("Subject"), m.Header.Get("Message-Id"), v.o.clk.Now()})
+	v.o.took[v.user] = append(v.o.took[v.user], taken{subject, m.Header.Get("Message-Id"), v.o.clk.Now()})
 	v.o.total++
 	v.o.mu.Unlock()
 	return v.ask(v.o.done)
