@@ -148,7 +148,11 @@ func settingsFor(command string, flags *config.Flags, file string) (*config.Conf
 		c.LogLevel = slog.LevelWarn
 		return c, nil
 	}
-	return config.Load(flags.Values(), os.LookupEnv, file)
+	c, err := config.Load(flags.Values(), os.LookupEnv, file)
+	if err == nil && command != "serve" && c.Origin("log.level") == "" {
+		c.LogLevel = slog.LevelWarn // who runs a command gets its answer, not its diary
+	}
+	return c, err
 }
 
 // commandIn is the command that the arguments name, before they have been parsed; "" where there is none.
