@@ -76,13 +76,15 @@ func isNumber(s string) bool {
 }
 
 // visible makes a text from outside safe for a terminal: control characters and invalid bytes could move the cursor or
-// change its colours.
+// change its colours, and marks of direction show a text that is not there. Spaces of all kinds and the joiners, which
+// emoji and Persian names need, do neither.
 func visible(s string) string {
-	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+	harmless := func(r rune) bool { return unicode.IsGraphic(r) || r == '\u200c' || r == '\u200d' }
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !harmless(r) }) < 0 {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if harmless(r) {
 			return r
 		}
 		return '\uFFFD'

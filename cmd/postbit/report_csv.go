@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"postbit/internal/analytics"
 	"postbit/internal/campaign"
@@ -65,7 +66,8 @@ func writeCSV(w io.Writer, rows [][]string) error {
 // a text. Control characters go, as on a terminal: they are also what hides a formula behind a tab.
 func cell(s string) string {
 	s = visible(s)
-	if first := strings.TrimLeft(s, " \u00a0\ufffd"); first != "" && strings.ContainsAny(first[:1], "=+-@") || strings.IndexAny(first, "＝＋－＠") == 0 {
+	nothing := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\u200c\u200d\ufffd", r) }
+	if first := strings.TrimLeftFunc(s, nothing); first != "" && strings.ContainsAny(first[:1], "=+-@") || strings.IndexAny(first, "＝＋－＠") == 0 {
 		return "'" + s
 	}
 	return s

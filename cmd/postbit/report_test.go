@@ -201,7 +201,8 @@ func TestNoCellIsAFormula(t *testing.T) {
 		{"behind a space", " =1", "' =1"},
 		{"behind a tab", "\t=1", "'\ufffd=1"},
 		{"behind a new line", "\r\n=1", "'\ufffd\ufffd=1"},
-		{"behind a space that does not break", "\u00a0=1", "'\ufffd=1"},
+		{"behind a space that does not break", "\u00a0=1", "'\u00a0=1"},
+		{"behind a wide space and a joiner", "\u3000\u200d=1", "'\u3000\u200d=1"},
 		{"full width", "＝1", "'＝1"},
 		{"quotes and commas are the writer's business", `a,"b"`, `a,"b"`},
 	} {
