@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 )
 
@@ -36,7 +37,7 @@ func answered(ctx context.Context, f func(context.Context) error) error {
 }
 
 // unanswered reports whether an error leaves open what the server did, or says that it is no time to ask: the network, a timeout, no
-// primary, a shutdown, a write that is not yet durable.
+// primary, a shutdown, a write that is not yet durable. A connection that is lost takes with it whoever was waiting for one.
 func unanswered(err error) bool {
 	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -45,6 +46,10 @@ func unanswered(err error) bool {
 		return true
 	}
 	if _, ok := errors.AsType[topology.ConnectionError](err); ok {
+		return true
+	}
+	var cleared driver.RetryablePoolError
+	if errors.As(err, &cleared) && cleared.Retryable() {
 		return true
 	}
 	if we, ok := errors.AsType[mongo.WriteException](err); ok && len(we.WriteErrors) == 0 && we.WriteConcernError != nil {
@@ -59,5 +64,5 @@ func unanswered(err error) bool {
 			return true
 		}
 	}
-	return se.HasErrorLabel("RetryableWriteError")
+	return se.HasErrorLabel("RetryableWriteError") || se.HasErrorLabel("TransientTransactionError")
 }

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"postbit/internal/clock"
 	"postbit/internal/minimongo"
@@ -353,6 +357,42 @@ func TestWritesWithoutAReply(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lost connection takes the pool with it, and with the pool whoever was waiting for a connection: those writes were not answered either.
+func TestWritesWhoseConnectionPoolIsCleared(t *testing.T) {
+	srv, db := mongotest.Server(t)
+	waiting := make(chan struct{}, 64)
+	client, err := mongo.Connect(options.Client().ApplyURI(srv.URI()).SetMaxPoolSize(1).SetRetryWrites(false).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
+		if e.Type == event.ConnectionCheckOutStarted {
+			waiting <- struct{}{}
+		}
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Disconnect(context.Background()) })
+	clk := clock.At(batchStart)
+	b := batchTest{t, t.Context(), NewBatches(client.Database(db.Name()), clk), clk, testRun("r")}
+	b.plan(1, 2)
+	b.plan(2, 2)
+	first, second := b.own(1), b.own(2)
+	for len(waiting) > 0 {
+		<-waiting
+	}
+	let := make(chan struct{})
+	srv.Inject(minimongo.Fault{Command: "update", Before: minimongo.Action{Wait: let, Drop: true}})
+	var both sync.WaitGroup
+	for _, o := range []*Owned{first, second} {
+		both.Go(func() {
+			if err := o.PushWave(b.ctx, waveOf(0), nil, clk.Now()); err != nil {
+				t.Errorf("batch %d: %v", o.N, err)
+			}
+		})
+		<-waiting
+	}
+	close(let)
+	both.Wait()
 }
 
 // LateEnd of the model: an end of a wave whose reply was lost is applied after the one that was issued again, and after the next wave.
