@@ -31,6 +31,14 @@ func TestScheduleIsAFunctionOfItsSeed(t *testing.T) {
 	}
 }
 
+func TestOnlySomeTargets(t *testing.T) {
+	for _, f := range schedule(1, 50, time.Minute, "mongo", "redis") {
+		if f.Target != "mongo" && f.Target != "redis" {
+			t.Errorf("%s", f)
+		}
+	}
+}
+
 // A schedule of one deck's length has every kind of fault on every target, so that none is left to luck.
 func TestADeckHoldsEveryFault(t *testing.T) {
 	cards := 0

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ type settings struct {
 	lasts         time.Duration
 	seed          uint64
 	mongo, mutant string
+	only          []string
 	hits          float64
 	keep          bool
 	timeout       time.Duration
@@ -48,6 +50,15 @@ func main() {
 	flag.StringVar(&o.mongo, "mongo", "secantusd-rs", "secantusd-rs, secantusd-py or minimongo")
 	flag.StringVar(&o.mutant, "mutant", "", "build postbit with a guard taken out, which must be found: "+strings.Join(mutantNames(), ", "))
 	flag.Float64Var(&o.hits, "hits", 40, "pixels loaded per second")
+	flag.Func("only", "targets of the faults, with commas: "+strings.Join(targets(), ", "), func(s string) error {
+		for name := range strings.SplitSeq(s, ",") {
+			if !slices.Contains(targets(), name) {
+				return fmt.Errorf("%q is none of %s", name, strings.Join(targets(), ", "))
+			}
+			o.only = append(o.only, name)
+		}
+		return nil
+	})
 	list := flag.Bool("list", false, "print the schedule and do nothing")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with the logs and the sink's journal")
 	flag.DurationVar(&o.timeout, "timeout", 45*time.Minute, "bound on the whole")
@@ -56,7 +67,7 @@ func main() {
 		o.lasts = time.Duration(o.faults) * 6 * time.Second
 	}
 	if *list {
-		for n, f := range schedule(o.seed, o.faults, o.lasts) {
+		for n, f := range schedule(o.seed, o.faults, o.lasts, o.only...) {
 			fmt.Printf("#%-3d %5.1fs later: %s\n", n+1, f.After.Seconds(), f)
 		}
 		return
@@ -91,7 +102,7 @@ func trial(ctx context.Context, o settings) (*verdict, error) {
 		return nil, err
 	}
 	defer h.close()
-	h.faults(ctx, schedule(o.seed, o.faults, o.lasts))
+	h.faults(ctx, schedule(o.seed, o.faults, o.lasts, o.only...))
 	unended := h.awaitEnd(ctx)
 	ev, err := h.evidence(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -46,8 +47,18 @@ var deck = []struct {
 	{1, pause, "summer"}, {1, pause, "autumn"},
 }
 
-// schedule deals n faults over the given time. The same seed gives the same schedule.
-func schedule(seed uint64, n int, over time.Duration) []fault {
+// targets are what faults befall.
+func targets() (names []string) {
+	for _, d := range deck {
+		if !slices.Contains(names, d.target) {
+			names = append(names, d.target)
+		}
+	}
+	return names
+}
+
+// schedule deals n faults over the given time, of those targets only where any are named. The same seed gives the same schedule.
+func schedule(seed uint64, n int, over time.Duration, only ...string) []fault {
 	r := rand.New(rand.NewPCG(seed, 0x706f7374626974))
 	var cards, out []fault
 	var waited time.Duration // for the fault before, whose time is a part of the gap
@@ -55,6 +66,9 @@ func schedule(seed uint64, n int, over time.Duration) []fault {
 		if len(cards) == 0 {
 			for _, d := range deck {
 				for range d.n {
+					if len(only) > 0 && !slices.Contains(only, d.target) {
+						continue
+					}
 					cards = append(cards, fault{Kind: d.kind, Target: d.target})
 				}
 			}
