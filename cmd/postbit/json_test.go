@@ -126,6 +126,12 @@ func (p *page) close(t *testing.T) {
 // external sets everything up as in production: a store, a queue and a mail server of their own.
 func (s *shell) external(t *testing.T) *mongo.Collection {
 	t.Helper()
+	return s.externalWith(t, func(demo.Letter) {})
+}
+
+// externalWith gives every mail to deliver.
+func (s *shell) externalWith(t *testing.T, deliver func(demo.Letter)) *mongo.Collection {
+	t.Helper()
 	m, err := minimongo.Open(minimongo.Config{Now: s.clk.Now})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +140,7 @@ func (s *shell) external(t *testing.T) *mongo.Collection {
 	if _, err := m.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	inbox, err := demo.OpenInbox(t.Context(), slog.New(slog.DiscardHandler), func(demo.Letter) {})
+	inbox, err := demo.OpenInbox(t.Context(), slog.New(slog.DiscardHandler), deliver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,6 +273,13 @@ func TestTheShapesOfJSON(t *testing.T) {
 	if r := stop(); r.code != 0 {
 		t.Errorf("serve: exit code %d\n%s", r.code, r.err)
 	}
+	s.write("sends.csv", "user,template,sent_at,opened_at\n7,winback,2026-10-01T09:00:00Z,2026-10-02T09:00:00Z\nADA@post.example,welcome,2026-09-01,\n6,welcome,,\n99,winback,2026-09-01,\n5,autumn,2026-09-01,\n")
+	check("bits", "backfill", "--from", "sends.csv", "--skip-unknown", "--apply")
+	check("bits", "check", "--from", "sends.csv", "--skip-unknown")
+	check("bits", "convert")
+	s.write("gone.csv", "email,reason,date\nada@post.example,complained,2026-11-01\nnobody@post.example,bounced,\n")
+	check("users", "suppress", "--from", "gone.csv")
+	check("users", "unsuppress", "--from", "gone.csv")
 	p.close(t)
 }
 

@@ -1,15 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/csv"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,175 +17,72 @@ type usersCmd struct {
 	Show       usersShowCmd       `cmd:"" help:"Show what postbit knows of a user."`
 }
 
-// reasons are the statuses that a user may be given.
-var reasons = []string{users.Unsubscribed, users.Bounced, users.Complained}
-
 type usersSuppressCmd struct {
-	User   string `arg:"" optional:"" help:"User: an email, or an id; oid: int: str: uuid: force a type."`
-	Reason string `enum:"unsubscribed,bounced,complained" default:"unsubscribed" help:"Why: ${enum}."`
-	From   string `placeholder:"FILE" help:"File of users, - for standard input: CSV (user,reason) or JSON lines ({\"user\":…,\"reason\":…})."`
+	User    string `arg:"" optional:"" help:"User: an email, or an id; oid: int: str: uuid: force a type."`
+	Reason  string `enum:"unsubscribed,bounced,complained" default:"unsubscribed" help:"Why: ${enum}."`
+	From    string `placeholder:"FILE" help:"File of users, - for standard input: CSV (user,reason,date) or JSON lines ({\"user\":…,\"reason\":…,\"date\":…})."`
+	Missing string `placeholder:"FILE" help:"Where to list users who are not in the collection, - for standard output."`
 }
 
 func (usersSuppressCmd) Help() string {
 	return `A reason that weighs more stays: a complaint is not forgotten by a bounce. Of a file that can't be read nothing is done.
-Exit code 3: some of the users are not there.
+In a file an address means every user who has it. Exit code 3: some of the users are not there.
 
 Examples:
 
     postbit users suppress ada@example.com --reason complained
-    postbit users suppress --from unsubscribed.csv`
+    postbit users suppress --from unsubscribed.csv --missing nobody.txt`
 }
 
 type suppressJSON struct {
-	Suppressed int      `json:"suppressed"`
-	NotFound   []string `json:"not_found"`
-}
-
-// suppression is one line of a file.
-type suppression struct {
-	User   string `json:"user"`
-	Reason string `json:"reason"`
+	Suppressed int64    `json:"suppressed"` // also those who were before
+	Changed    int64    `json:"changed"`
+	Refused    int64    `json:"refused"` // no room in their documents
+	Missing    int64    `json:"missing"`
+	NotFound   []string `json:"not_found"` // with --missing they stand there
 }
 
 func (c usersSuppressCmd) Run(ctx context.Context, a *app) error {
-	if (c.User == "") == (c.From == "") {
-		return usage("name one user, or a file with --from")
-	}
-	list := []suppression{{c.User, c.Reason}}
-	if c.From != "" {
-		data, err := a.readInput(c.From)
-		if err != nil {
-			return usage("%w", err)
-		}
-		if list, err = readSuppressions(c.From, data, c.Reason); err != nil {
-			return &exitError{exitUsage, err}
-		}
-	}
-	return a.withGraph(ctx, mongoOnly, func(g *graph) error {
-		out := suppressJSON{NotFound: []string{}}
-		for _, s := range list {
-			id, err := g.users.Find(ctx, s.User)
-			if err == nil {
-				err = g.users.Suppress(ctx, id, s.Reason, g.clk.Now())
-			}
-			switch {
-			case errors.Is(err, users.ErrNotFound) && c.From != "":
-				out.NotFound = append(out.NotFound, s.User)
-			case err != nil:
-				return err
-			default:
-				out.Suppressed++
-			}
-		}
-		if g.json {
-			if err := g.printJSON(out); err != nil {
-				return err
-			}
-		} else {
-			g.say("%s suppressed", count(int64(out.Suppressed)))
-			for _, user := range out.NotFound {
-				g.say("no such user: %s", visible(user))
-			}
-		}
-		if len(out.NotFound) > 0 {
-			return errNo
-		}
-		return nil
-	})
-}
-
-// readSuppressions reads all of a file before anything is done with it.
-func readSuppressions(name string, data []byte, reason string) ([]suppression, error) {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	read := readCSV
-	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '{' {
-		read = readJSONLines
-	}
-	var list []suppression
-	err := read(data, func(line int, s suppression) error {
-		if s.Reason == "" {
-			s.Reason = reason
-		}
-		if s.User == "" || !slices.Contains(reasons, s.Reason) {
-			return fmt.Errorf("%s:%d: needs a user and a reason out of %s", name, line, strings.Join(reasons, ", "))
-		}
-		list = append(list, s)
-		return nil
-	})
-	if err != nil && !strings.HasPrefix(err.Error(), name) {
-		err = fmt.Errorf("%s: %w", name, err)
-	}
-	return list, err
-}
-
-func readCSV(data []byte, take func(int, suppression) error) error {
-	r := csv.NewReader(bytes.NewReader(data))
-	r.FieldsPerRecord, r.Comment, r.TrimLeadingSpace = -1, '#', true
-	for {
-		record, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		line, _ := r.FieldPos(0)
-		s := suppression{User: strings.TrimSpace(record[0])}
-		if len(record) > 1 {
-			s.Reason = strings.TrimSpace(record[1])
-		}
-		if line == 1 && (strings.EqualFold(s.User, "user") || strings.EqualFold(s.User, "email")) {
-			continue // the header
-		}
-		if err := take(line, s); err != nil {
-			return err
-		}
-	}
-}
-
-func readJSONLines(data []byte, take func(int, suppression) error) error {
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		d.DisallowUnknownFields()
-		var s suppression
-		if err := d.Decode(&s); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		if err := take(n, s); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
+	return markUsers{user: c.User, from: c.From, missing: c.Missing, reason: c.Reason}.run(ctx, a)
 }
 
 type usersUnsuppressCmd struct {
-	User string `arg:"" help:"User: an email, or an id; oid: int: str: uuid: force a type."`
+	User    string `arg:"" optional:"" help:"User: an email, or an id; oid: int: str: uuid: force a type."`
+	From    string `placeholder:"FILE" help:"File of users, - for standard input: as for suppress; reasons and dates are not looked at."`
+	Missing string `placeholder:"FILE" help:"Where to list users who are not in the collection, - for standard output."`
 }
 
 func (usersUnsuppressCmd) Help() string {
 	return `Takes postbit's own mark away; what your own fields say (users.suppressed_when) stays.
 
-Example:
+Examples:
 
-    postbit users unsuppress ada@example.com`
+    postbit users unsuppress ada@example.com
+    postbit users unsuppress --from forgiven.csv`
+}
+
+type unsuppressJSON struct {
+	Unsuppressed int64    `json:"unsuppressed"` // also those who had no mark
+	Changed      int64    `json:"changed"`
+	Refused      int64    `json:"refused"`
+	Missing      int64    `json:"missing"`
+	NotFound     []string `json:"not_found"`
 }
 
 func (c usersUnsuppressCmd) Run(ctx context.Context, a *app) error {
-	return a.withGraph(ctx, mongoOnly, func(g *graph) error {
-		id, err := g.users.Find(ctx, c.User)
-		if err != nil {
-			return err
-		}
-		if err := g.users.Unsuppress(ctx, id); err != nil {
-			return err
-		}
-		return g.showUser(ctx, id)
-	})
+	if c.User != "" && c.From == "" {
+		return a.withGraph(ctx, mongoOnly, func(g *graph) error {
+			id, err := g.users.Find(ctx, c.User)
+			if err != nil {
+				return err
+			}
+			if err := g.users.Unsuppress(ctx, id); err != nil {
+				return err
+			}
+			return g.showUser(ctx, id)
+		})
+	}
+	return markUsers{user: c.User, from: c.From, missing: c.Missing, reason: users.Unsubscribed, take: true}.run(ctx, a)
 }
 
 type usersShowCmd struct {

@@ -129,6 +129,7 @@ type element struct {
 type mergeWrite struct {
 	conditions     []element // type 0: missing
 	sets, min, max []element
+	unset          []string
 }
 
 func (w *mergeWrite) set(path string, v bson.RawValue) { w.sets = append(w.sets, element{path, v}) }
@@ -153,6 +154,13 @@ func (w *mergeWrite) model(id bson.RawValue) mongo.WriteModel {
 			continue
 		}
 		update = bsoncore.AppendDocumentElement(update, part.operator, document(part.elements))
+	}
+	if len(w.unset) > 0 {
+		inner, doc := bsoncore.AppendDocumentElementStart(update, "$unset")
+		for _, path := range w.unset {
+			doc = bsoncore.AppendStringElement(doc, path, "")
+		}
+		update, _ = bsoncore.AppendDocumentEnd(doc, inner)
 	}
 	update, _ = bsoncore.AppendDocumentEnd(update, at)
 	return mongo.NewUpdateOneModel().SetFilter(bson.Raw(filter)).SetUpdate(bson.Raw(update))
@@ -179,6 +187,10 @@ func withoutPath(es []element, path string) []element {
 
 func dateValue(t time.Time) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeDateTime, Value: bsoncore.AppendDateTime(nil, t.UnixMilli())}
+}
+
+func stringValue(s string) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, s)}
 }
 
 func binaryValue(subtype byte, b []byte) []byte { return bsoncore.AppendBinary(nil, subtype, b) }
