@@ -27,7 +27,7 @@ import (
 type settings struct {
 	values, repeat int
 	mongo          string
-	asJSON         bool
+	filled, asJSON bool
 }
 
 // result is what --json prints. Times are milliseconds: the median and the longest of the repetitions.
@@ -58,6 +58,7 @@ func main() {
 	flag.IntVar(&o.values, "values", 1_000_000, "distinct pages of the site")
 	flag.IntVar(&o.repeat, "repeat", 100, "how often each page is read")
 	flag.StringVar(&o.mongo, "mongo", "secantusd-rs", "secantusd-rs, secantusd-py, minimongo, or the URI of a server, whose database toplist is dropped")
+	flag.BoolVar(&o.filled, "filled", false, "the list is there from an earlier run on the same server")
 	flag.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -93,12 +94,14 @@ func run(ctx context.Context, o settings) error {
 	}
 	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
 	db := client.Database("toplist")
-	if err := db.Drop(ctx); err != nil {
-		return err
+	if !o.filled {
+		if err := db.Drop(ctx); err != nil {
+			return err
+		}
 	}
 	r := result{Server: o.mongo, Values: o.values, Pages: map[string]times{}, Plans: map[string][]way{}, Heap: map[string]int64{}}
 	begin := time.Now()
-	keys, err := fill(ctx, db, o.values)
+	keys, err := fill(ctx, db, o.values, !o.filled)
 	if err != nil {
 		return err
 	}
@@ -124,7 +127,7 @@ const (
 var month = time.Date(2026, 12, 14, 0, 0, 0, 0, time.UTC)
 
 // fill writes the list in the shape that docs/analytics.md describes. It returns the _ids of those that were seen once, in their order.
-func fill(ctx context.Context, db *mongo.Database, values int) (once []string, err error) {
+func fill(ctx context.Context, db *mongo.Database, values int, write bool) (once []string, err error) {
 	coll := db.Collection(collection)
 	index := mongo.IndexModel{Keys: bson.D{{Key: "sid", Value: 1}, {Key: "v", Value: -1}}, Options: options.Index().SetName("top")}
 	if _, err := coll.Indexes().CreateOne(ctx, index); err != nil {
@@ -139,7 +142,9 @@ func fill(ctx context.Context, db *mongo.Database, values int) (once []string, e
 		if n == 1 {
 			once = append(once, id)
 		}
-		if len(docs) == 2000 || rank == values {
+		if !write {
+			docs = docs[:0]
+		} else if len(docs) == 2000 || rank == values {
 			if _, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false)); err != nil {
 				return nil, err
 			}
@@ -147,6 +152,9 @@ func fill(ctx context.Context, db *mongo.Database, values int) (once []string, e
 		}
 	}
 	slices.Sort(once)
+	if !write {
+		return once, nil
+	}
 	_, err = coll.InsertOne(ctx, bson.D{{Key: "_id", Value: sid}, {Key: "n", Value: int64(values)}})
 	return once, err
 }

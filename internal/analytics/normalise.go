@@ -1,7 +1,6 @@
 package analytics
 
 import (
-	"net/netip"
 	"net/url"
 	"strings"
 	"unicode"
@@ -122,19 +121,6 @@ func normaliseHost(scheme, host string) string {
 		host = ascii
 	}
 	return strings.TrimSuffix(host, ".")
-}
-
-// Host is the host of a web address in the spelling in which hosts are compared, without a port; "" where it is none.
-func Host(address string) string {
-	u, err := url.Parse(strings.TrimSpace(address))
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	name := u.Hostname()
-	if ip, err := netip.ParseAddr(name); err == nil {
-		return ip.String()
-	}
-	return normaliseHost("", name)
 }
 
 // keepParameters drops what tells visitors apart and not pages. The others keep their order and their spelling.

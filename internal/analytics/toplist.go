@@ -117,7 +117,6 @@ func monthsOf(from, to time.Time) ([]string, error) {
 // valueDoc is a document of a top list.
 type valueDoc struct {
 	ID    string        `bson:"_id"`
-	SID   string        `bson:"sid,omitempty"`
 	Value string        `bson:"k"`
 	Title string        `bson:"t"`
 	N     bson.RawValue `bson:"v"`
@@ -143,7 +142,7 @@ func byFrequency(a, b Value) int {
 
 // topOfMonth reads one page.
 func (r *Reader) topOfMonth(ctx context.Context, kind ValueKind, sid, month string, n int, after PageKey) (TopPage, error) {
-	l := topList{coll: r.db.Collection(ValuesCollection(kind, month)), sid: sid}
+	l := &topList{coll: r.db.Collection(ValuesCollection(kind, month)), sid: sid}
 	values, err := l.page(ctx, after, n+1)
 	if err != nil {
 		return TopPage{}, err

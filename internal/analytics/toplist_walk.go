@@ -19,9 +19,11 @@ import (
 type topList struct {
 	coll *mongo.Collection
 	sid  string
+	// total is how many documents the site has, by the document that keeps to the limit; 0 where that is not known.
+	total int64
 }
 
-func (l topList) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) ([]Value, error) {
+func (l *topList) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) ([]Value, error) {
 	cur, err := l.coll.Find(ctx, filter, o)
 	if err != nil {
 		return nil, err
@@ -38,12 +40,18 @@ func (l topList) find(ctx context.Context, filter bson.D, o *options.FindOptions
 }
 
 // page returns up to n values behind a key, in order.
-func (l topList) page(ctx context.Context, after PageKey, n int) (values []Value, err error) {
+func (l *topList) page(ctx context.Context, after PageKey, n int) (values []Value, err error) {
+	if l.total, err = l.documents(ctx); err != nil {
+		return nil, err
+	}
+	short := l.total > 0 && l.total <= fewTies
 	high := after.N
 	if high > 0 {
 		if values, err = l.ties(ctx, high, after.ID, n); err != nil {
 			return nil, err
 		}
+	} else if high = math.MaxInt64; short {
+		// no answer is long
 	} else if high, err = l.above(ctx); err != nil {
 		return nil, err
 	}
@@ -51,7 +59,11 @@ func (l topList) page(ctx context.Context, after PageKey, n int) (values []Value
 		if high <= manyBelow {
 			width = 1 // here are the many
 		}
-		low := max(1, high-max(1, width))
+		width = min(width, high/2) // further down there are more and more
+		low := high - max(1, width)
+		if short {
+			low = 1
+		}
 		band, err := l.band(ctx, low, high, n-len(values))
 		if err != nil {
 			return nil, err
@@ -62,7 +74,7 @@ func (l topList) page(ctx context.Context, after PageKey, n int) (values []Value
 }
 
 // above is a number that no value of the list reaches, and not far above the first one where that has been seen often.
-func (l topList) above(ctx context.Context) (int64, error) {
+func (l *topList) above(ctx context.Context) (int64, error) {
 	for v := int64(1024); ; v *= 16 {
 		some, err := l.find(ctx, bson.D{{Key: "sid", Value: l.sid}, {Key: "v", Value: bson.D{{Key: "$gte", Value: v}}}}, options.Find().SetLimit(1))
 		if err != nil {
@@ -78,7 +90,7 @@ func (l topList) above(ctx context.Context) (int64, error) {
 }
 
 // band returns the first n values with low <= v < high.
-func (l topList) band(ctx context.Context, low, high int64, n int) ([]Value, error) {
+func (l *topList) band(ctx context.Context, low, high int64, n int) ([]Value, error) {
 	if low == high-1 {
 		return l.ties(ctx, low, "", n)
 	}
@@ -112,13 +124,9 @@ const (
 // ties returns up to n documents of the site with exactly v, in the order of _id, behind afterID. Where they are few, the
 // index gives all of them; where they are many, they are dense among the documents of the site, and a walk along _id meets n of them soon; since
 // an _id is a hash, a stretch of _ids holds about as many documents as it is long. Which of the two it is shows in the first steps.
-func (l topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Value, error) {
+func (l *topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Value, error) {
 	same := bson.D{{Key: "sid", Value: l.sid}, {Key: "v", Value: v}}
-	total, err := l.documents(ctx)
-	if err != nil {
-		return nil, err
-	}
-	many := total > fewTies
+	many := l.total > fewTies
 	if many && v > manyBelow {
 		count, err := l.coll.CountDocuments(ctx, same, options.Count().SetLimit(fewTies+1))
 		if err != nil {
@@ -127,7 +135,7 @@ func (l topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Va
 		many = count > fewTies
 	}
 	if many {
-		values, dense, err := l.walk(ctx, same, afterID, n, total)
+		values, dense, err := l.walk(ctx, same, afterID, n)
 		if err != nil || dense {
 			return values, err
 		}
@@ -139,10 +147,10 @@ func (l topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Va
 }
 
 // walk goes along _id in growing steps. It gives up, dense being false, when what it met says that there are few.
-func (l topList) walk(ctx context.Context, same bson.D, afterID string, n int, total int64) (values []Value, dense bool, err error) {
+func (l *topList) walk(ctx context.Context, same bson.D, afterID string, n int) (values []Value, dense bool, err error) {
 	begin := l.position(afterID)
 	low := bson.E{Key: "$gt", Value: max(afterID, l.sid+":")}
-	step := uint64(firstStep) * (math.MaxUint64 / uint64(total))
+	step := uint64(firstStep) * (math.MaxUint64 / uint64(l.total))
 	if step < firstStep { // nonsense in the document that tells how many there are
 		return nil, false, nil
 	}
@@ -169,7 +177,7 @@ func (l topList) walk(ctx context.Context, same bson.D, afterID string, n int, t
 }
 
 // position is the hash in an _id; 0 where there is none.
-func (l topList) position(id string) uint64 {
+func (l *topList) position(id string) uint64 {
 	if len(id) < len(l.sid)+17 {
 		return 0
 	}
@@ -180,8 +188,8 @@ func (l topList) position(id string) uint64 {
 	return hash
 }
 
-// documents is how many documents the site has, by the document that keeps to the limit; 0 where it is not known.
-func (l topList) documents(ctx context.Context) (int64, error) {
+// documents reads the total.
+func (l *topList) documents(ctx context.Context) (int64, error) {
 	doc, err := l.coll.FindOne(ctx, bson.D{{Key: "_id", Value: l.sid}}).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return 0, nil
