@@ -58,7 +58,7 @@ func main() {
 	flag.IntVar(&o.values, "values", 1_000_000, "distinct pages of the site")
 	flag.IntVar(&o.repeat, "repeat", 100, "how often each page is read")
 	flag.StringVar(&o.mongo, "mongo", "secantusd-rs", "secantusd-rs, secantusd-py, minimongo, or the URI of a server, whose database toplist is dropped")
-	flag.BoolVar(&o.filled, "filled", false, "the list is there from an earlier run on the same server")
+	flag.BoolVar(&o.filled, "filled", false, "go on with the list that an earlier run on the same server has written, or begun")
 	flag.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -101,7 +101,7 @@ func run(ctx context.Context, o settings) error {
 	}
 	r := result{Server: o.mongo, Values: o.values, Pages: map[string]times{}, Plans: map[string][]way{}, Heap: map[string]int64{}}
 	begin := time.Now()
-	keys, err := fill(ctx, db, o.values, !o.filled)
+	keys, err := fill(ctx, db, o.values)
 	if err != nil {
 		return err
 	}
@@ -122,15 +122,20 @@ func views(values, rank int) int { return 1 + values/10/rank }
 const (
 	sid        = "shop"
 	collection = "pages.2026.12"
+	bulk       = 2000
 )
 
 var month = time.Date(2026, 12, 14, 0, 0, 0, 0, time.UTC)
 
 // fill writes the list in the shape that docs/analytics.md describes. It returns the _ids of those that were seen once, in their order.
-func fill(ctx context.Context, db *mongo.Database, values int, write bool) (once []string, err error) {
+func fill(ctx context.Context, db *mongo.Database, values int) (once []string, err error) {
 	coll := db.Collection(collection)
 	index := mongo.IndexModel{Keys: bson.D{{Key: "sid", Value: 1}, {Key: "v", Value: -1}}, Options: options.Index().SetName("top")}
 	if _, err := coll.Indexes().CreateOne(ctx, index); err != nil {
+		return nil, err
+	}
+	there, err := coll.EstimatedDocumentCount(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var docs []any
@@ -142,20 +147,17 @@ func fill(ctx context.Context, db *mongo.Database, values int, write bool) (once
 		if n == 1 {
 			once = append(once, id)
 		}
-		if !write {
+		if int64(rank) <= there-2*bulk { // the last ones may be there in part
 			docs = docs[:0]
-		} else if len(docs) == 2000 || rank == values {
-			if _, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false)); err != nil {
+		} else if len(docs) == bulk || rank == values {
+			if _, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false)); err != nil && !mongo.IsDuplicateKeyError(err) {
 				return nil, err
 			}
 			docs = docs[:0]
 		}
 	}
 	slices.Sort(once)
-	if !write {
-		return once, nil
-	}
-	_, err = coll.InsertOne(ctx, bson.D{{Key: "_id", Value: sid}, {Key: "n", Value: int64(values)}})
+	_, err = coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: sid}}, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int64(values)}}}}, options.UpdateOne().SetUpsert(true))
 	return once, err
 }
 
