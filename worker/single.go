@@ -13,6 +13,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/mail"
+	"postbit/internal/users"
 	"postbit/templates"
 )
 
@@ -56,7 +57,7 @@ func (w *Worker) SendOne(ctx context.Context, s Single) (SingleResult, error) {
 		s.Key = strings.ToLower(rand.Text())
 	}
 	if !validKey.MatchString(s.Key) {
-		return SingleResult{}, fmt.Errorf("%q: %w", s.Key, ErrKey)
+		return SingleResult{}, fmt.Errorf("key %.80q: %w", s.Key, ErrKey)
 	}
 	run, err := w.singleRun(ctx, s)
 	if err != nil {
@@ -130,9 +131,18 @@ func (w *Worker) singleRun(ctx context.Context, s Single) (*campaign.Run, error)
 		}
 	}
 	if run.Spec.Template != s.Template.Name || run.Spec.Audience != string(who) {
-		return nil, fmt.Errorf("key %s: template %s, user %s: %w", s.Key, run.Spec.Template, run.Spec.Audience, ErrKeyTaken)
+		return nil, fmt.Errorf("key %s: %w: template %s, user %s", s.Key, ErrKeyTaken, run.Spec.Template, singleUser(run))
 	}
 	return run, w.singleBatch(ctx, run, s.User)
+}
+
+// singleUser is the user of a single mail's run, for people to read.
+func singleUser(run *campaign.Run) string {
+	var who bson.Raw
+	if err := bson.UnmarshalExtJSON([]byte(run.Spec.Audience), true, &who); err != nil {
+		return run.Spec.Audience
+	}
+	return users.FormatID(who.Lookup("_id"))
 }
 
 // singleBatch plans the run: its one batch, and the end marker. Whoever comes second, or comes back after a crash, does what is

@@ -33,7 +33,7 @@ func TestSendOne(t *testing.T) {
 		"another user":     {Key: "order-17", Template: template(testBit), User: userID(2)},
 		"another template": {Key: "order-17", Template: template(9), User: userID(1)},
 	} {
-		if _, err := w.SendOne(h.ctx, other); !errors.Is(err, ErrKeyTaken) {
+		if _, err := w.SendOne(h.ctx, other); !errors.Is(err, ErrKeyTaken) || !strings.HasSuffix(err.Error(), ": template "+template(testBit).Name+", user 1") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 
 	"postbit/internal/clock"
 	"postbit/internal/config"
+	"postbit/scheduler"
+	"postbit/worker"
 )
 
 // Exit codes.
@@ -182,7 +184,7 @@ func (a *app) fail(err error) int {
 		if own.err == nil {
 			return code
 		}
-	case errors.As(err, &settings):
+	case errors.As(err, &settings), errors.Is(err, worker.ErrKey), errors.Is(err, scheduler.ErrKey):
 		code = exitUsage
 	}
 	fmt.Fprintf(a.err, "postbit: %s\n", a.cfg.Scrub(err.Error()))

@@ -261,8 +261,8 @@ func (o *operations) Campaign(ctx context.Context, name string) (any, error) {
 	return forWeb(o.campaign(ctx, name, "", showLists{}))
 }
 
-func (o *operations) RunCampaign(ctx context.Context, name string) (any, error) {
-	run, err := o.sched.StartManual(ctx, name, "")
+func (o *operations) RunCampaign(ctx context.Context, name, key string) (any, error) {
+	run, err := o.sched.StartManual(ctx, name, key)
 	if err != nil {
 		return forWeb[any](nil, err)
 	}

@@ -194,6 +194,7 @@ func TestAnswersOfTheAPIAreWhatItsDescriptionSays(t *testing.T) {
 		{"a campaign that never ran", "get", "/api/campaigns/{name}", []string{"winback"}, "", "", 200},
 		{"an empty report", "get", "/api/report/{name}", []string{"idle"}, "", "", 200},
 		{"a run", "post", "/api/campaigns/{name}/run", []string{"winback"}, "", "", 200},
+		{"a run with a key", "post", "/api/campaigns/{name}/run", []string{"winback"}, "", `{"key": "2026-12-01"}`, 200},
 		{"a campaign with a run", "get", "/api/campaigns/{name}", []string{"winback"}, "", "", 200},
 		{"pause", "post", "/api/campaigns/{name}/pause", []string{"winback"}, "", `{"reason": "a wrong price"}`, 200},
 		{"resume", "post", "/api/campaigns/{name}/resume", []string{"winback"}, "", `{}`, 200},
@@ -215,6 +216,8 @@ func TestAnswersOfTheAPIAreWhatItsDescriptionSays(t *testing.T) {
 
 		{"no such campaign", "get", "/api/campaigns/{name}", []string{"autumn"}, "", "", 404},
 		{"nothing to run", "post", "/api/campaigns/{name}/run", []string{"autumn"}, "", "", 404},
+		{"no key", "post", "/api/campaigns/{name}/run", []string{"winback"}, "", `{"key": "a b"}`, 400},
+		{"an unknown key of a run", "post", "/api/campaigns/{name}/run", []string{"winback"}, "", `{"at": "now"}`, 400},
 		{"nothing to pause", "post", "/api/campaigns/{name}/pause", []string{"idle"}, "", "", 404},
 		{"no such list", "get", "/api/report/{name}/{list}", []string{"winback", "users"}, "", "", 400},
 		{"no such place", "get", "/api/report/{name}/{list}", []string{"winback", "links"}, "after=x", "", 400},

@@ -25,7 +25,13 @@ func (a *api) routes(handle func(pattern string, h func(http.ResponseWriter, *ht
 		return a.Operations.Campaign(r.Context(), r.PathValue("name"))
 	}))
 	handle("POST /api/campaigns/{name}/run", a.answer(func(r *http.Request) (any, error) {
-		return a.Operations.RunCampaign(r.Context(), r.PathValue("name"))
+		var req struct {
+			Key string `json:"key"`
+		}
+		if err := decode(r, &req); err != nil {
+			return nil, err
+		}
+		return a.Operations.RunCampaign(r.Context(), r.PathValue("name"), req.Key)
 	}))
 	for _, action := range []string{"pause", "resume", "cancel"} {
 		handle("POST /api/campaigns/{name}/"+action, a.answer(func(r *http.Request) (any, error) {

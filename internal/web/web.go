@@ -33,7 +33,8 @@ type Operations interface {
 	Templates(ctx context.Context) (any, error)
 	Campaigns(ctx context.Context) (any, error)
 	Campaign(ctx context.Context, name string) (any, error)
-	RunCampaign(ctx context.Context, name string) (any, error)
+	// RunCampaign starts a run. With a key, only the first call does; later ones answer with that run.
+	RunCampaign(ctx context.Context, name, key string) (any, error)
 	// Steer is pause, resume or cancel of a campaign's latest run, or of its schedule where schedule is set.
 	Steer(ctx context.Context, name, action string, schedule bool, reason string) (any, error)
 	Send(ctx context.Context, r SendRequest) (any, error)

@@ -37,8 +37,8 @@ func (o *operations) Campaigns(context.Context) (any, error) { return o.note("ca
 func (o *operations) Campaign(_ context.Context, name string) (any, error) {
 	return o.note("campaign %s", name)
 }
-func (o *operations) RunCampaign(_ context.Context, name string) (any, error) {
-	return o.note("run %s", name)
+func (o *operations) RunCampaign(_ context.Context, name, key string) (any, error) {
+	return o.note("run %s %s", name, key)
 }
 func (o *operations) Steer(_ context.Context, name, action string, schedule bool, reason string) (any, error) {
 	return o.note("%s %s %v %s", action, name, schedule, reason)
@@ -83,7 +83,8 @@ func TestAPI(t *testing.T) {
 		{"templates", "GET", "/api/templates", "", "templates"},
 		{"campaigns", "GET", "/api/campaigns", "", "campaigns"},
 		{"one campaign", "GET", "/api/campaigns/winback", "", "campaign winback"},
-		{"run by hand", "POST", "/api/campaigns/winback/run", "", "run winback"},
+		{"run by hand", "POST", "/api/campaigns/winback/run", "", "run winback "},
+		{"run by hand, once", "POST", "/api/campaigns/winback/run", `{"key":"2026-12-01"}`, "run winback 2026-12-01"},
 		{"pause the run", "POST", "/api/campaigns/winback/pause", `{"reason":"typo"}`, "pause winback false typo"},
 		{"pause the schedule", "POST", "/api/campaigns/winback/pause", `{"schedule":true}`, "pause winback true "},
 		{"resume", "POST", "/api/campaigns/winback/resume", "", "resume winback false "},
