@@ -105,7 +105,7 @@ func TestInbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprint(w, "Subject: x\r\nContent-Type: multipart/alternative; boundary=b\r\n\r\n--b\r\nContent-Type: text/plain\r\n\r\nhttp://x/o/none.gif\r\n"+
-			"--b\r\nContent-Type: text/html; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n<img src=3D\"http://h:1/o/AQ=\r\nab-_9.gif\" width=3D1>\r\n--b--\r\n")
+			"--b\r\nContent-Type: text/html; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n<a href=3D\"http://h:1/c/AQx-_=\r\n7\">b</a><a href=3D\"http://h:1/u/no\">u</a><img src=3D\"http://h:1/o/AQ=\r\nab-_9.gif\" width=3D1>\r\n--b--\r\n")
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,8 @@ func TestInbox(t *testing.T) {
 	if err := in.Close(); err != nil {
 		t.Error(err)
 	}
-	want := []Letter{{"a@x.example", "http://h:1/o/AQab-_9.gif"}, {"a+later@x.example", "http://h:1/o/AQab-_9.gif"}}
+	links := []string{"http://h:1/c/AQx-_7"}
+	want := []Letter{{"a@x.example", "http://h:1/o/AQab-_9.gif", links}, {"a+later@x.example", "http://h:1/o/AQab-_9.gif", links}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

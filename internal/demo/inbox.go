@@ -31,7 +31,8 @@ const (
 // Letter is a mail that was accepted.
 type Letter struct {
 	To    string
-	Pixel string // URL; "" where the mail has none
+	Pixel string   // URL; "" where the mail has none
+	Links []string // URLs whose clicks are counted
 }
 
 // Inbox is a mail server on the loopback interface. It is a real one (go-smtp) with made-up recipients.
@@ -119,20 +120,23 @@ func (s *session) Data(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	pixel, err := findPixel(data)
+	html, err := findHTML(data)
 	if err != nil {
 		return refusal(554, 5, 6, 0, "not a mail: "+err.Error())
 	}
 	for _, to := range s.to {
-		s.in.deliver(Letter{To: to, Pixel: pixel})
+		s.in.deliver(Letter{To: to, Pixel: pixelURL.FindString(html), Links: linkURL.FindAllString(html, -1)})
 	}
 	return nil
 }
 
-var pixelURL = regexp.MustCompile(`https?://[^\s"'<>]+/o/[A-Za-z0-9_-]+\.gif`)
+var (
+	pixelURL = regexp.MustCompile(`https?://[^\s"'<>]+/o/[A-Za-z0-9_-]+\.gif`)
+	linkURL  = regexp.MustCompile(`https?://[^\s"'<>]+/c/[A-Za-z0-9_-]+`)
+)
 
-// findPixel reads a mail as a mail program does: it knows nothing of how postbit writes one.
-func findPixel(data []byte) (string, error) {
+// findHTML reads a mail as a mail program does: it knows nothing of how postbit writes one. A mail without HTML gives "".
+func findHTML(data []byte) (string, error) {
 	m, err := mail.ReadMessage(bytes.NewReader(data))
 	if err != nil {
 		return "", err
@@ -155,8 +159,8 @@ func findIn(contentType, encoding string, body io.Reader) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			if url, err := findIn(p.Header.Get("Content-Type"), p.Header.Get("Content-Transfer-Encoding"), p); url != "" || err != nil {
-				return url, err
+			if html, err := findIn(p.Header.Get("Content-Type"), p.Header.Get("Content-Transfer-Encoding"), p); html != "" || err != nil {
+				return html, err
 			}
 		}
 	}
@@ -167,5 +171,5 @@ func findIn(contentType, encoding string, body io.Reader) (string, error) {
 		body = quotedprintable.NewReader(body)
 	}
 	text, err := io.ReadAll(body)
-	return string(pixelURL.Find(text)), err
+	return string(text), err
 }
