@@ -168,6 +168,8 @@ type verdict struct {
 	Unconfirmed int
 	Listed      int
 	Unbounded   int // unconfirmed beyond what the faults allow
+	Waves       int // left unconfirmed
+	CutMails    int // left unconfirmed by their connection
 	Unended     string
 	Tally       tally
 	Mails       int
@@ -189,7 +191,8 @@ func (v *verdict) print(w io.Writer) {
 	t := v.Tally
 	fmt.Fprintf(w, "%d faults, %d of them kill -9, %d after both runs had ended; %d processes ended by themselves, %d runs resumed after a worker had paused them\n",
 		t.faults, t.kills, t.afterEnd, t.ended, t.resumed)
-	fmt.Fprintf(w, "%d mails at the sink, %d hits answered\n", v.Mails, v.Hits)
+	fmt.Fprintf(w, "%d mails at the sink, %d hits answered; unconfirmed: %d waves (the faults allow %d) and %d single mails (%d)\n",
+		v.Mails, v.Hits, v.Waves, t.waves, v.CutMails, t.mails)
 	word := "ok"
 	if !v.ok() {
 		word = "BREACH"
@@ -213,7 +216,7 @@ func judge(e *evidence) *verdict {
 		v.note(&v.Wrong, "%v", e.Broken)
 	}
 	copies := v.copies(e)
-	waves, mails := map[string]bool{}, 0
+	waves := map[string]bool{}
 	for c := range campaigns {
 		x := &e.Runs[c]
 		for i := range e.Users {
@@ -228,15 +231,15 @@ func judge(e *evidence) *verdict {
 			case strings.HasPrefix(o.Reply, "a worker ended"):
 				waves[fmt.Sprintf("%d/%d/%d", c, o.Batch, o.Wave)] = true
 			default:
-				mails++
+				v.CutMails++
 			}
 		}
 	}
-	if len(waves) > e.Tally.waves {
-		v.note(&v.Unbounded, "%d waves were left unconfirmed, the faults allow %d", len(waves), e.Tally.waves)
+	if v.Waves = len(waves); v.Waves > e.Tally.waves {
+		v.note(&v.Unbounded, "%d waves were left unconfirmed, the faults allow %d", v.Waves, e.Tally.waves)
 	}
-	if mails > e.Tally.mails {
-		v.note(&v.Unbounded, "%d mails were left unconfirmed by their connection, the faults allow %d", mails, e.Tally.mails)
+	if v.CutMails > e.Tally.mails {
+		v.note(&v.Unbounded, "%d mails were left unconfirmed by their connection, the faults allow %d", v.CutMails, e.Tally.mails)
 	}
 	return v
 }

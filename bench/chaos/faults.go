@@ -12,13 +12,12 @@ import (
 
 // tally is what the faults came to, for the bounds of the audit.
 type tally struct {
-	faults, kills   int
-	waves           int // waves that may be unconfirmed at most: one for each batch that a worker who was killed or stopped had in flight
-	mails           int // mails that may be unconfirmed beside: one for each SMTP connection that was cut
-	ended           int // members that ended by themselves
-	resumed         int // runs that a worker had paused
-	afterEnd        int // faults that came when both runs had ended
-	waitedForMember time.Duration
+	faults, kills int
+	waves         int // waves that may be unconfirmed at most: one for each batch that a worker who was killed or stopped had in flight
+	mails         int // mails that may be unconfirmed beside: one for each SMTP connection that was cut
+	ended         int // members that ended by themselves
+	resumed       int // runs that a worker had paused
+	afterEnd      int // faults that came when both runs had ended
 }
 
 // faults carries out the schedule. Those that go on for long do so beside the ones that follow.
