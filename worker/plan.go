@@ -375,6 +375,11 @@ func behind(id bson.RawValue) bson.D {
 // ascends reports whether b may come behind a: false only where MongoDB's order is plain. That of strings depends on the
 // collection's collation, so of them only the same one twice is told.
 func ascends(a, b bson.RawValue) bool {
+	if x, ok := smallNumber(a); ok {
+		if y, ok := smallNumber(b); ok {
+			return x < y
+		}
+	}
 	if a.Type != b.Type {
 		return true
 	}
@@ -396,6 +401,19 @@ func ascends(a, b bson.RawValue) bool {
 		return a.DateTime() < b.DateTime()
 	}
 	return true
+}
+
+// smallNumber is the value of a number that is exact as a double.
+func smallNumber(id bson.RawValue) (float64, bool) {
+	switch id.Type {
+	case bson.TypeDouble:
+		f := id.Double()
+		return f, math.Abs(f) < 1<<53
+	case bson.TypeInt32, bson.TypeInt64:
+		n := id.AsInt64()
+		return float64(n), n > -1<<53 && n < 1<<53
+	}
+	return 0, false
 }
 
 func isNaN(id bson.RawValue) bool {
