@@ -117,7 +117,13 @@ func decode(r *http.Request, v any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
-	if err != nil && !errors.Is(err, io.EOF) {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("%w: body: write an object, not %s", ErrInvalid, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("%w: body: %s: write a %s, not %s", ErrInvalid, kind.Field, kind.Type, kind.Value)
+	case err != nil && !errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: body: %w", ErrInvalid, err)
 	}
 	if d.More() {

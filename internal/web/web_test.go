@@ -142,6 +142,21 @@ func TestABadRequestAsksForNothing(t *testing.T) {
 	}
 }
 
+func TestABadBodyIsToldOfInTheWordsOfJSON(t *testing.T) {
+	for _, c := range []struct{ name, target, body, want string }{
+		{"a number for a text", "/api/send", `{"template":"a","user":7}`, "body: user: write a string, not number"},
+		{"a text for a switch", "/api/campaigns/c/pause", `{"schedule":"yes"}`, "body: schedule: write a bool, not string"},
+		{"a list", "/api/send", `[]`, "body: write an object, not array"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := request(web.New(web.Config{Operations: &operations{}}), "POST", c.target, c.body)
+			if w.Code != 400 || !strings.Contains(w.Body.String(), c.want) {
+				t.Errorf("status %d: %s, want %q", w.Code, w.Body, c.want)
+			}
+		})
+	}
+}
+
 func TestErrorsOfOperations(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -177,6 +192,8 @@ func TestWhoMayAsk(t *testing.T) {
 		{"a name that was pointed at this machine", "", []func(*http.Request){host("evil.example:8081")}, 403},
 		{"token missing", "s3cret", nil, 401},
 		{"token wrong", "s3cret", []func(*http.Request){header("Authorization", "Bearer s3creT")}, 401},
+		{"token in front of another word", "s3cret", []func(*http.Request){header("Authorization", "s3cret")}, 401},
+		{"token, the scheme in lower case", "s3cret", []func(*http.Request){header("Authorization", "bearer s3cret")}, 200},
 		{"token as basic auth", "s3cret", []func(*http.Request){header("Authorization", "Basic s3cret")}, 401},
 		{"token right, from anywhere", "s3cret", []func(*http.Request){remote, host("admin.example"), header("Authorization", "Bearer s3cret")}, 200},
 	} {
