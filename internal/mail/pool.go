@@ -16,7 +16,7 @@ type pool struct {
 	log      *slog.Logger
 	slots    chan struct{} // one token per connection in use; nil: no limit
 	startTLS atomic.Bool
-	unsealed sync.Once // says once that nothing is encrypted
+	unsealed sync.Once                                                         // says once that nothing is encrypted
 	netDial  func(ctx context.Context, network, addr string) (net.Conn, error) // a test's own network
 
 	mu     sync.Mutex
