@@ -313,10 +313,16 @@ func TestUsersOfTheWrongShape(t *testing.T) {
 	}
 }
 
+func TestAKeptSecretThatIsNone(t *testing.T) {
+	s := newShell(t)
+	s.write(".postbit/secret", "")
+	s.refuses(exitUsage, []string{filepath.Join(".postbit", "secret") + ": not a usable secret"}, "serve")
+}
+
 func TestTwoServesDoNotShareAFolder(t *testing.T) {
 	s := newShell(t)
 	stop := s.serve()
-	s.refuses(exitFailed, []string{"another `postbit serve` (pid "}, "serve")
+	s.refuses(exitFailed, []string{"another `postbit serve`", "(pid "}, "serve")
 	if r := stop(); r.code != 0 {
 		t.Errorf("the end of serve: exit code %d\n%s", r.code, r.err)
 	}

@@ -91,7 +91,7 @@ func (c serveCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if g.stack != nil && !g.stack.Owner {
-		return errors.Join(fmt.Errorf("another `postbit serve` (pid %d) runs in %s; stop it, or choose another --data-dir", g.stack.PID, a.cfg.DataDir), g.Close())
+		return errors.Join(fmt.Errorf("another `postbit serve`, or a command that has not ended yet (pid %d), has %s; stop it, or choose another --data-dir", g.stack.PID, a.cfg.DataDir), g.Close())
 	}
 	s, err := g.newServer(ctx, r, c.Grace, listeners{})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -88,7 +89,8 @@ func (a *app) assemble(ctx context.Context, n config.Needs) (_ *graph, err error
 			err = errors.Join(err, g.Close())
 		}
 	}()
-	at := addresses{mongo: a.cfg.MongoURI.Reveal(), redis: a.cfg.RedisURI, smtp: a.cfg.SMTPURL.Reveal(), secret: a.cfg.Secret.Reveal(), public: a.cfg.PublicURL}
+	at := addresses{mongo: a.cfg.MongoURI.Reveal(), redis: a.cfg.RedisURI, smtp: a.cfg.SMTPURL.Reveal(), secret: a.cfg.Secret.Reveal(), public: a.cfg.PublicURL,
+		secretFrom: "POSTBIT_SECRET"}
 	if a.cfg.Embedded {
 		stack, err := embedded.Attach(ctx, embedded.Options{Dir: a.cfg.DataDir, Clock: a.clk, Log: a.log, PublicURL: cmp.Or(a.cfg.PublicURL, localURL(a.cfg.Listen))})
 		if err != nil {
@@ -106,6 +108,8 @@ type addresses struct {
 	smtp   string
 	secret string
 	public string
+
+	secretFrom string // for errors: the setting, or the file
 }
 
 // use makes the embedded parts those of the graph, which closes them.
@@ -114,7 +118,7 @@ func (g *graph) use(stack *embedded.Stack, at *addresses) {
 	g.close = append(g.close, stack.Close)
 	at.mongo, at.redis, at.smtp = stack.MongoURI, config.NewURI(stack.RedisURI), stack.SMTPURL
 	if at.secret == "" {
-		at.secret = stack.Secret
+		at.secret, at.secretFrom = stack.Secret, filepath.Join(g.cfg.DataDir, "secret")
 	}
 	if at.public == "" {
 		at.public = stack.PublicURL
@@ -158,7 +162,7 @@ func (g *graph) build(ctx context.Context, n config.Needs, at addresses) error {
 	if n.Links {
 		keys, err := track.ParseKeys(at.secret)
 		if err != nil {
-			return &config.Error{Faults: []error{fmt.Errorf("POSTBIT_SECRET: %w", err)}}
+			return &config.Error{Faults: []error{fmt.Errorf("%s: %w", at.secretFrom, err)}}
 		}
 		g.keys = keys
 		if g.urls, err = track.NewURLs(at.public, keys); err != nil {
