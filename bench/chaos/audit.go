@@ -88,8 +88,9 @@ func (h *house) evidence(ctx context.Context) (*evidence, error) {
 }
 
 // awaitCounted waits until the report has what the run has and every answered hit; a chunk of hits that was lost on the way is sent again
-// after a minute.
+// after a minute. It waits for as long as there is progress.
 func (h *house) awaitCounted(ctx context.Context, name string, x *runEvidence) error {
+	var counted int64
 	for until := time.Now().Add(3 * time.Minute); ; {
 		var shown struct{ Counts campaign.Counts }
 		if err := h.readJSON(ctx, &shown, "campaigns", "show", name); err != nil {
@@ -97,6 +98,9 @@ func (h *house) awaitCounted(ctx context.Context, name string, x *runEvidence) e
 		}
 		if err := h.readJSON(ctx, &x.Counters, "report", name); err != nil {
 			return err
+		}
+		if n := x.Counters.Opens.Hits + x.Counters.Sent + x.Counters.Unconfirmed; n > counted {
+			counted, until = n, time.Now().Add(3*time.Minute)
 		}
 		if x.Counters.Opens.Hits >= int64(x.Hits.answered) && x.Counters.Sent == shown.Counts.Sent && x.Counters.Unconfirmed == shown.Counts.Unconfirmed {
 			return nil

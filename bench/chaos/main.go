@@ -49,7 +49,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the schedule")
 	flag.StringVar(&o.mongo, "mongo", "secantusd-rs", "secantusd-rs, secantusd-py or minimongo")
 	flag.StringVar(&o.mutant, "mutant", "", "build postbit with a guard taken out, which must be found: "+strings.Join(mutantNames(), ", "))
-	flag.Float64Var(&o.hits, "hits", 40, "pixels loaded per second")
+	flag.Float64Var(&o.hits, "hits", 10, "pixels loaded per second")
 	flag.Func("only", "targets of the faults, with commas: "+strings.Join(targets(), ", "), func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			if !slices.Contains(targets(), name) {
