@@ -319,6 +319,16 @@ func TestAKeptSecretThatIsNone(t *testing.T) {
 	s.refuses(exitUsage, []string{filepath.Join(".postbit", "secret") + ": not a usable secret"}, "serve")
 }
 
+func TestNoPixelForAnIDThatNoTokenHolds(t *testing.T) {
+	s := newShell(t)
+	s.insert(map[string]any{"_id": strings.Repeat("x", 2000), "email": "long@x.example"})
+	s.write("templates/winback.html", winbackHTML)
+	s.must("templates", "push", "templates")
+	s.write("campaigns/winback.yaml", winbackYAML)
+	s.must("campaigns", "apply", "campaigns")
+	s.refuses(exitFailed, []string{"over 1,024 bytes"}, "pixel", "--campaign", "winback", "--user", "long@x.example")
+}
+
 func TestTwoServesDoNotShareAFolder(t *testing.T) {
 	s := newShell(t)
 	stop := s.serve()

@@ -7,6 +7,7 @@ import (
 
 	"postbit/internal/config"
 	"postbit/internal/users"
+	"postbit/internal/web"
 )
 
 type pixelCmd struct {
@@ -49,6 +50,9 @@ func (o *operations) pixel(ctx context.Context, campaign, ref string) (*pixelJSO
 	id, err := o.users.Find(ctx, ref)
 	if err != nil {
 		return nil, err
+	}
+	if o.urls.Pixel([8]byte{}, id, now) == "" { // whatever the run; before one is made
+		return nil, fmt.Errorf("%w: the user's id is over 1,024 bytes and can't be in a token: there is no pixel for this user", web.ErrInvalid)
 	}
 	run, err := o.campaigns.ElsewhereRun(ctx, campaign, now)
 	if err != nil {
