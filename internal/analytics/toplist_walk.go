@@ -115,7 +115,7 @@ func (l *topList) band(ctx context.Context, low, high int64, n int) ([]Value, er
 const (
 	// fewTies is up to how many documents of the same v are read whole to put them in order.
 	fewTies = 4000
-	// manyBelow: up to this v they may be many, so that counting them first may be long; a list of a million has few that were seen more often.
+	// manyBelow: at these v and below, one number is a question of its own.
 	manyBelow = 8
 	// firstStep is how many documents of the site a walk along _id looks at first.
 	firstStep = 512
@@ -127,7 +127,7 @@ const (
 func (l *topList) ties(ctx context.Context, v int64, afterID string, n int) ([]Value, error) {
 	same := bson.D{{Key: "sid", Value: l.sid}, {Key: "v", Value: v}}
 	many := l.total > fewTies
-	if many && v > manyBelow {
+	if many && v > 1 { // those that were seen once are many in any list that long
 		count, err := l.coll.CountDocuments(ctx, same, options.Count().SetLimit(fewTies+1))
 		if err != nil {
 			return nil, err
