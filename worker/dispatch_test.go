@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/mail"
+	"postbit/internal/users"
 	"postbit/rules"
 	"postbit/templates"
 )
@@ -172,4 +175,28 @@ func TestAMailThatCantBeMadeFailsAlone(t *testing.T) {
 		t.Error("no reason")
 	}
 	h.invariants(r, 5)
+}
+
+func TestNobodyIsMailedWithoutAWayToUnsubscribe(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	p := &pass{w: h.worker(), a: &activeRun{run: &campaign.Run{}}}
+	for _, c := range []struct {
+		name string
+		id   string
+		want error
+	}{
+		{"an id that fits into a token", strings.Repeat("x", 900), nil},
+		{"an id that does not", strings.Repeat("x", 2000), errNoUnsubscribe},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kind, value, err := bson.MarshalValue(c.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.links(&users.User{ID: bson.RawValue{Type: kind, Value: value}}, time.Now()); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
 }

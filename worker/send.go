@@ -254,17 +254,31 @@ func (s *sending) cut(j *job, code int, text string, now time.Time) {
 	}
 }
 
-// compose renders the template for one user.
-func (p *pass) compose(j *job) ([]byte, error) {
-	now := p.w.cfg.Clock.Now()
-	run, id, urls := p.a.run.Short, j.user.ID, p.w.cfg.URLs
-	links := templates.Links{
+// errNoUnsubscribe fails a mail that could not be unsubscribed from: it must not go out.
+var errNoUnsubscribe = errors.New("the user's _id is too long for an unsubscribe link")
+
+func (p *pass) links(u *users.User, now time.Time) (templates.Links, error) {
+	run, id, urls := p.a.run.Short, u.ID, p.w.cfg.URLs
+	l := templates.Links{
 		Pixel:       urls.Pixel(run, id, now),
 		Unsubscribe: urls.Unsubscribe(run, id, now),
 		Browser:     urls.Browser(run, id, now),
 		Click:       func(target string) string { return urls.Click(run, id, now, target) },
 		Now:         now,
-		Zone:        j.user.Recipient.Zone,
+		Zone:        u.Recipient.Zone,
+	}
+	if l.Unsubscribe == "" {
+		return l, errNoUnsubscribe
+	}
+	return l, nil
+}
+
+// compose renders the template for one user.
+func (p *pass) compose(j *job) ([]byte, error) {
+	now := p.w.cfg.Clock.Now()
+	links, err := p.links(&j.user, now)
+	if err != nil {
+		return nil, err
 	}
 	c, err := p.a.compiled.Render(j.user.Doc, links)
 	if err != nil {
@@ -273,7 +287,7 @@ func (p *pass) compose(j *job) ([]byte, error) {
 	m := mail.Message{
 		From: p.a.from, ReplyTo: p.a.replyTo, To: mail.Address{Addr: j.user.Email},
 		Subject: c.Subject, Text: c.Text, HTML: c.HTML,
-		MessageID: mail.MessageID(run, id, p.a.domain), Date: now, UnsubscribeURL: links.Unsubscribe,
+		MessageID: mail.MessageID(p.a.run.Short, j.user.ID, p.a.domain), Date: now, UnsubscribeURL: links.Unsubscribe,
 	}
 	return m.Encode()
 }
