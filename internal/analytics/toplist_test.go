@@ -142,6 +142,15 @@ func TestTheHeadOverMonthsNeedsNoTail(t *testing.T) {
 	}
 }
 
+// Another service may have made the collection, and without the index.
+func TestPagesWithoutTheIndex(t *testing.T) {
+	db := mongotest.DB(t)
+	want := storeList(t, db, "2026.12", "shop", []int{3, 1, 1, 2, 1, 1})
+	if got := readAll(t, NewReader(db), "shop", noon, noon, 2); !cmp.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestTopOfNothing(t *testing.T) {
 	r := NewReader(mongotest.DB(t))
 	page, err := r.TopValues(t.Context(), Pages, "shop", noon, noon, 15, PageKey{})

@@ -106,7 +106,8 @@ func (l *topList) band(ctx context.Context, low, high int64, n int) ([]Value, er
 		if err != nil {
 			return nil, err
 		}
-		values = append(values[:cut], group...)
+		slices.SortFunc(values[:cut], byFrequency)
+		return append(values[:cut], group...), nil
 	}
 	slices.SortFunc(values, byFrequency)
 	return values, nil
@@ -140,10 +141,37 @@ func (l *topList) ties(ctx context.Context, v int64, afterID string, n int) ([]V
 			return values, err
 		}
 	}
-	if afterID != "" {
-		same = append(same, bson.E{Key: "_id", Value: bson.D{{Key: "$gt", Value: afterID}}})
+	return l.few(ctx, v, afterID, n)
+}
+
+// few reads the _ids of all that match, and then the documents that are wanted: a filter over v and _id together leaves a server
+// the choice to walk along _id, past all that have another v.
+func (l *topList) few(ctx context.Context, v int64, afterID string, n int) ([]Value, error) {
+	there, err := l.find(ctx, bson.D{{Key: "sid", Value: l.sid}, {Key: "v", Value: v}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, err
 	}
-	return l.find(ctx, same, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(n)))
+	var ids []string
+	for _, t := range there {
+		if t.ID > afterID {
+			ids = append(ids, t.ID)
+		}
+	}
+	slices.Sort(ids)
+	ids = ids[:min(n, len(ids))]
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	values, err := l.find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find())
+	for i := range values {
+		values[i].N = v // also of one that was counted again in between: its place in the list is here
+	}
+	slices.SortFunc(values, byFrequency)
+	return values, err
+}
+
+func inOrder(n int) *options.FindOptionsBuilder {
+	return options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(n))
 }
 
 // walk goes along _id in growing steps. It gives up, dense being false, when what it met says that there are few.
@@ -161,7 +189,7 @@ func (l *topList) walk(ctx context.Context, same bson.D, afterID string, n int) 
 			high = l.sid + ";"
 		}
 		part, err := l.find(ctx, append(slices.Clip(same), bson.E{Key: "_id", Value: bson.D{low, {Key: "$lt", Value: high}}}),
-			options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetHint(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(n-len(values))))
+			inOrder(n-len(values)).SetHint(bson.D{{Key: "_id", Value: 1}}))
 		if err != nil {
 			return nil, false, err
 		}
