@@ -26,6 +26,7 @@ type Owned struct {
 	lease time.Duration
 	clk   interface{ Now() time.Time }
 	mono  func() time.Time
+	epoch int64 // ours; beside Batch.Epoch since Renew must not look into a batch that another method replaces
 
 	mu    sync.Mutex
 	until time.Time // with a monotonic reading: from then on nothing new is begun
@@ -66,6 +67,7 @@ func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) 
 	if o.Batch, err = parseBatch(doc); err != nil {
 		return nil, err
 	}
+	o.epoch = o.Batch.Epoch
 	return o, nil
 }
 
@@ -95,7 +97,7 @@ func (o *Owned) Renew(ctx context.Context) error {
 	err := answered(ctx, func(ctx context.Context) error {
 		asked = o.mono()
 		res, err := o.coll.UpdateOne(ctx,
-			bson.D{{Key: "_id", Value: o.id}, {Key: "epoch", Value: o.Epoch}, {Key: "owner", Value: o.owner}},
+			bson.D{{Key: "_id", Value: o.id}, {Key: "epoch", Value: o.epoch}, {Key: "owner", Value: o.owner}},
 			bson.D{{Key: "$max", Value: bson.D{{Key: "owned_until", Value: o.clk.Now().Truncate(time.Millisecond).Add(o.lease)}}}})
 		if err == nil {
 			matched = res.MatchedCount

@@ -169,6 +169,27 @@ func TestOneOwner(t *testing.T) {
 	}
 }
 
+// Renewals come from a timer while waves are written: under the race detector this fails if one looks at what the other replaces.
+func TestRenewedBesideWaves(t *testing.T) {
+	b := newBatchTest(t)
+	b.plan(1, 20)
+	o, err := b.s.Own(b.ctx, b.run, 1, 1, "a")
+	b.check(err)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for range 20 {
+			if err := o.Renew(b.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range 20 {
+		b.check(o.PushWave(b.ctx, waveOf(i), nil, b.clk.Now()))
+		b.check(o.EndWave(b.ctx, []Result{{Index: i, Outcome: Sent}}, b.clk.Now()))
+	}
+	renewing.Wait()
+}
+
 func TestWaveLifecycle(t *testing.T) {
 	b := newBatchTest(t)
 	b.plan(1, 6)
