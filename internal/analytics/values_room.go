@@ -105,15 +105,16 @@ func (v *Values) reserve(ctx context.Context, coll *mongo.Collection, sid string
 	if v.isFull(key, now) {
 		return 0, nil
 	}
-	// Two processes may both find nothing and make the document: E11000, and the second try finds it.
-	for try := 0; ; try++ {
+	// The document is made before it is counted in: where two processes make it at once by a find-and-modify, one server answers
+	// the loser with nothing, though it has counted.
+	for made := false; ; made = true {
 		var after struct {
 			N int64 `bson:"n"`
 		}
 		err := coll.FindOneAndUpdate(ctx,
-			bson.D{{Key: "_id", Value: sid}, {Key: "n", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: v.limit}}}}}},
+			bson.D{{Key: "_id", Value: sid}, {Key: "n", Value: bson.D{{Key: "$lt", Value: v.limit}}}},
 			bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: n}}}},
-			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&after)
+			options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&after)
 		switch {
 		case err == nil:
 			room := min(n, max(0, n-(after.N-v.limit)))
@@ -121,15 +122,27 @@ func (v *Values) reserve(ctx context.Context, coll *mongo.Collection, sid string
 				err = v.giveBack(ctx, coll, sid, n-room)
 			}
 			return room, err
-		case !mongo.IsDuplicateKeyError(err):
+		case !errors.Is(err, mongo.ErrNoDocuments):
 			return 0, err
-		case try == 2:
+		case made: // it is there, and full
 			v.mu.Lock()
 			v.full[key] = now.Add(fullFor)
 			v.mu.Unlock()
 			return 0, nil
 		}
+		if err := makeRoom(ctx, coll, sid); err != nil {
+			return 0, err
+		}
 	}
+}
+
+// makeRoom makes the document that holds how much room of a sid is taken, unless it is there.
+func makeRoom(ctx context.Context, coll *mongo.Collection, sid string) error {
+	_, err := coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: sid}}, bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "n", Value: int64(0)}}}}, options.UpdateOne().SetUpsert(true))
+	if mongo.IsDuplicateKeyError(err) {
+		return nil
+	}
+	return err
 }
 
 func (v *Values) isFull(key docKey, now time.Time) bool {
