@@ -164,7 +164,7 @@ func fill(ctx context.Context, db *mongo.Database, values int) (middle string, e
 
 func (r *result) print() {
 	fmt.Printf("%s, %d pages of one site in a month (written in %.0f s)\n\n", r.Server, r.Values, r.Fill)
-	fmt.Printf("%-34s %12s %12s   %s\n", "", "median ms", "longest ms", "finds: stages, keys and documents looked at, returned")
+	fmt.Printf("%-34s %12s %12s   %s\n", "", "median ms", "longest ms", "the kinds of finds: stages, keys and documents looked at, returned")
 	for _, name := range pageNames {
 		t := r.Pages[name]
 		var ways []string

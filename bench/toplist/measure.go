@@ -126,7 +126,7 @@ func (f *finds) explain(ctx context.Context, db *mongo.Database) ([]way, error) 
 	commands := f.commands
 	f.mu.Unlock()
 	var ways []way
-	for _, c := range commands {
+	for _, c := range distinct(commands) {
 		elements, err := c.Elements()
 		if err != nil {
 			return nil, err
@@ -149,6 +149,37 @@ func (f *finds) explain(ctx context.Context, db *mongo.Database) ([]way, error) 
 		ways = append(ways, way{strings.Join(stagesOf(plan), "<"), stats("totalKeysExamined"), stats("totalDocsExamined"), stats("nReturned")})
 	}
 	return ways, nil
+}
+
+// distinct leaves one command of each shape, the last one: some servers take as long as a scan to explain anything.
+func distinct(commands []bson.Raw) []bson.Raw {
+	last := map[string]int{}
+	for i, c := range commands {
+		last[shape(c)] = i
+	}
+	var left []bson.Raw
+	for i, c := range commands {
+		if last[shape(c)] == i {
+			left = append(left, c)
+		}
+	}
+	return left
+}
+
+// shape is which fields a find asks for, by which operators.
+func shape(find bson.Raw) string {
+	filter, _ := find.Lookup("filter").DocumentOK()
+	elements, _ := filter.Elements()
+	var b strings.Builder
+	for _, e := range elements {
+		b.WriteString(e.Key() + " ")
+		operators, _ := e.Value().DocumentOK()
+		list, _ := operators.Elements()
+		for _, o := range list {
+			b.WriteString(o.Key() + " ")
+		}
+	}
+	return b.String()
 }
 
 // stagesOf are the stages of a plan from the outermost to the innermost, with the name of an index where one is used.
