@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,34 +135,16 @@ func (s *File) columns() Columns {
 	return c
 }
 
-// csv reads records under a header that names the columns, separated by commas, semicolons or tabs.
+// csv reads records under a header that names the columns.
 func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) error {
-	beginning, err := in.Peek(in.Size())
-	if err != nil && !errors.Is(err, io.EOF) {
-		return &SourceError{Source: s.Name, Err: err}
-	}
-	r := csv.NewReader(in)
-	r.Comma, r.FieldsPerRecord, r.ReuseRecord, r.TrimLeadingSpace = separator(beginning), -1, true, true
 	var at [4]int
-	for first := true; ; first = false {
-		record, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if perr := (*csv.ParseError)(nil); errors.As(err, &perr) {
-			return &SourceError{s.Name, int64(perr.Line), perr.Err}
-		}
-		if err != nil {
-			return &SourceError{s.Name, 0, err}
-		}
-		n, _ := r.FieldPos(0)
-		line := int64(n)
+	return eachRecord(s.Name, in, 0, func(record []string, line int64, first bool) (err error) {
 		if first {
 			if at, err = s.places(record); err != nil {
 				return &SourceError{s.Name, line, err}
 			}
 			if !s.NoHeader {
-				continue
+				return nil
 			}
 		}
 		row := &Row{Line: line}
@@ -175,22 +156,8 @@ func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) er
 		if err := f(row); err != nil {
 			return err
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-}
-
-// separator is the one of , ; and tab that the first line has most of.
-func separator(beginning []byte) rune {
-	line, _, _ := bytes.Cut(beginning, []byte("\n"))
-	best, most := ',', bytes.Count(line, []byte(","))
-	for _, c := range ";\t" {
-		if n := bytes.Count(line, []byte(string(c))); n > most {
-			best, most = c, n
-		}
-	}
-	return best
+		return ctx.Err()
+	})
 }
 
 // places finds the columns; -1 where an optional one is not there.

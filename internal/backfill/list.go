@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,29 +77,12 @@ func (l *listReader) take(line int64, user, reason string, date bson.RawValue) e
 }
 
 func (l *listReader) csv(in *bufio.Reader) error {
-	beginning, err := in.Peek(in.Size())
-	if err != nil && !errors.Is(err, io.EOF) {
-		return &SourceError{Source: l.name, Err: err}
-	}
-	r := csv.NewReader(in)
-	r.Comma, r.FieldsPerRecord, r.Comment, r.TrimLeadingSpace, r.ReuseRecord = separator(beginning), -1, '#', true, true
 	columns := [3]int{0, 1, 2}
-	for first := true; ; first = false {
-		record, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if perr := (*csv.ParseError)(nil); errors.As(err, &perr) {
-			return &SourceError{l.name, int64(perr.Line), perr.Err}
-		}
-		if err != nil {
-			return &SourceError{l.name, 0, err}
-		}
-		line, _ := r.FieldPos(0)
+	return eachRecord(l.name, in, '#', func(record []string, line int64, first bool) error {
 		if first {
 			if header, ok := listHeader(record); ok {
 				columns = header
-				continue
+				return nil
 			}
 		}
 		var cells [3]string
@@ -109,10 +91,8 @@ func (l *listReader) csv(in *bufio.Reader) error {
 				cells[i] = record[c]
 			}
 		}
-		if err := l.take(int64(line), cells[0], cells[1], stringValue(cells[2])); err != nil {
-			return err
-		}
-	}
+		return l.take(line, cells[0], cells[1], stringValue(cells[2]))
+	})
 }
 
 // listHeader finds the columns of a header; a record in which no cell is called user or email is none.
