@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,7 +45,15 @@ func TestPausedAtAThirdAndResumed(t *testing.T) {
 	h.seed(1000)
 	h.campaign("winback", 7)
 	r := h.fire("winback")
-	h.post.done = h.once(333, func() { h.check(h.runs.PauseRun(h.ctx, r.ID, "by hand", "test")) })
+	// Once paused, the server is slow, or a fast machine has sent everything before a worker looks.
+	var slow atomic.Bool
+	pause := h.once(333, func() { h.check(h.runs.PauseRun(h.ctx, r.ID, "by hand", "test")); slow.Store(true) })
+	h.post.done = func(a, b int) error {
+		if slow.Load() {
+			<-time.After(100 * time.Millisecond)
+		}
+		return pause(a, b)
+	}
 	h.hire()
 	h.until("the run is paused and at rest", func() bool { return h.run(r).Paused != "" && h.quiet(r) })
 	sent := h.post.accepted()
@@ -57,6 +66,7 @@ func TestPausedAtAThirdAndResumed(t *testing.T) {
 	if now := h.post.accepted(); now != sent || !h.quiet(r) {
 		t.Errorf("%d sent though the run is paused", now-sent)
 	}
+	slow.Store(false)
 	h.check(h.runs.ResumeRun(h.ctx, r.ID))
 	h.finish(campaign.RunDone, r)
 	if c := h.audit(r, 1000); c.Sent != 1000 {
