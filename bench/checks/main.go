@@ -13,12 +13,14 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"postbit/bench/internal/lab"
 	"postbit/internal/bitfield"
@@ -36,28 +38,36 @@ const (
 	batchUsers  = 500
 )
 
-// result is what --json prints.
+// result is what --json prints. Ratio is a worker, with its batches side by side as in production, against one bare cursor. The other
+// two say how much of it is their being several: one batch at a time against one cursor, and as many cursors as batches.
 type result struct {
-	Users           int     `json:"users"`
-	CursorPerSecond float64 `json:"cursor_per_second"`
-	ChecksPerSecond float64 `json:"checks_per_second"`
-	Ratio           float64 `json:"ratio"`
-	RuleNS          float64 `json:"rule_check_ns"`
-	DailyRules      float64 `json:"daily_rules_core_seconds"`
-	DailyWhole      float64 `json:"daily_load_and_evaluate_core_seconds"`
+	Users             int     `json:"users"`
+	Batches           int     `json:"batches_at_once"`
+	CursorPerSecond   float64 `json:"cursor_per_second"`
+	ChecksPerSecond   float64 `json:"checks_per_second"`
+	Ratio             float64 `json:"ratio"`
+	OneBatchPerSecond float64 `json:"one_batch_checks_per_second"`
+	OneBatchRatio     float64 `json:"one_batch_ratio"`
+	CursorsPerSecond  float64 `json:"as_many_cursors_per_second"`
+	CursorsRatio      float64 `json:"as_many_cursors_ratio"`
+
+	RuleNS     float64 `json:"rule_check_ns"`
+	DailyRules float64 `json:"daily_rules_core_seconds"`
+	DailyWhole float64 `json:"daily_load_and_evaluate_core_seconds"`
 }
 
 func main() {
 	var (
 		n      = flag.Int("users", 200_000, "users")
 		prog   = flag.String("mongo", "secantusd-rs", "secantusd-rs, secantusd-py or minimongo")
-		rounds = flag.Int("rounds", 5, "times that both sides take their turn; the medians count")
+		rounds = flag.Int("rounds", 5, "times that all sides take their turn; the medians count")
+		atOnce = flag.Int("batches", 4, "batches that the worker has in work at once; 4 is the setting's default")
 		asJSON = flag.Bool("json", false, "print one JSON object")
 	)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r, err := measure(ctx, *n, *prog, *rounds)
+	r, err := measure(ctx, *n, *prog, *rounds, *atOnce)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "checks:", err)
 		os.Exit(1)
@@ -66,11 +76,15 @@ func main() {
 		_ = json.NewEncoder(os.Stdout).Encode(r)
 		return
 	}
-	fmt.Printf("bare cursor         %9.0f users/s\nload and evaluate   %9.0f users/s, %.2f of it\none check           %9.1f ns, 0 allocations\n", r.CursorPerSecond, r.ChecksPerSecond, r.Ratio, r.RuleNS)
+	fmt.Printf("one bare cursor             %9.0f users/s\n", r.CursorPerSecond)
+	fmt.Printf("a worker, %2d batches        %9.0f users/s, %.2f of the cursor\n", r.Batches, r.ChecksPerSecond, r.Ratio)
+	fmt.Printf("one batch after the other   %9.0f users/s, %.2f of the cursor\n", r.OneBatchPerSecond, r.OneBatchRatio)
+	fmt.Printf("%2d bare cursors             %9.0f users/s, of which the worker does %.2f\n", r.Batches, r.CursorsPerSecond, r.CursorsRatio)
+	fmt.Printf("one check                   %9.1f ns\n", r.RuleNS)
 	fmt.Printf("40,000,000 checks a day: %.1f core-seconds for the rules, %.0f core-seconds of a worker with loading\n", r.DailyRules, r.DailyWhole)
 }
 
-func measure(ctx context.Context, n int, prog string, rounds int) (r result, err error) {
+func measure(ctx context.Context, n int, prog string, rounds, atOnce int) (r result, err error) {
 	l, err := lab.New("postbit-checks-")
 	if err != nil {
 		return r, err
@@ -105,22 +119,43 @@ func measure(ctx context.Context, n int, prog string, rounds int) (r result, err
 	if err != nil {
 		return r, err
 	}
-	var cursor, checks, ratios, cpu []float64
-	for range rounds {
-		c, err := timed(func() error { return bareCursor(ctx, coll, store, n) })
-		if err != nil {
-			return r, err
-		}
-		before := cpuTime()
-		k, err := timed(func() error { return loadAndEvaluate(ctx, e, ids, now) })
-		if err != nil {
-			return r, err
-		}
-		cpu = append(cpu, (cpuTime()-before).Seconds()/float64(n))
-		cursor, checks = append(cursor, float64(n)/c), append(checks, float64(n)/k)
-		ratios = append(ratios, c/k)
+	sides := []struct {
+		name string
+		do   func() (float64, error) // users per second
+	}{
+		{"cursor", func() (float64, error) { return rate(n, func() error { return bareCursor(ctx, coll, store, n) }) }},
+		{"worker", func() (float64, error) {
+			return rate(n, func() error { return loadAndEvaluate(ctx, e, ids, atOnce, now) })
+		}},
+		{"batch", func() (float64, error) { return rate(n, func() error { return loadAndEvaluate(ctx, e, ids, 1, now) }) }},
+		{"cursors", func() (float64, error) {
+			return rate(atOnce*n, func() error {
+				var all errgroup.Group
+				for range atOnce {
+					all.Go(func() error { return bareCursor(ctx, coll, store, n) })
+				}
+				return all.Wait()
+			})
+		}},
 	}
-	r = result{Users: n, CursorPerSecond: median(cursor), ChecksPerSecond: median(checks), Ratio: median(ratios), RuleNS: ruleCheck(now)}
+	rates := map[string][]float64{}
+	var cpu []float64
+	for range rounds {
+		for _, side := range sides {
+			before := cpuTime()
+			v, err := side.do()
+			if err != nil {
+				return r, err
+			}
+			rates[side.name] = append(rates[side.name], v)
+			if side.name == "worker" {
+				cpu = append(cpu, (cpuTime()-before).Seconds()/float64(n))
+			}
+		}
+	}
+	r = result{Users: n, Batches: atOnce, CursorPerSecond: median(rates["cursor"]), ChecksPerSecond: median(rates["worker"]),
+		OneBatchPerSecond: median(rates["batch"]), CursorsPerSecond: median(rates["cursors"]), RuleNS: ruleCheck(now)}
+	r.Ratio, r.OneBatchRatio, r.CursorsRatio = r.ChecksPerSecond/r.CursorPerSecond, r.OneBatchPerSecond/r.CursorPerSecond, r.ChecksPerSecond/r.CursorsPerSecond
 	r.DailyRules = r.RuleNS * dailyChecks / 1e9
 	r.DailyWhole = median(cpu) * dailyChecks
 	return r, nil
@@ -177,24 +212,33 @@ func bareCursor(ctx context.Context, coll *mongo.Collection, store *users.Store,
 	return cur.Err()
 }
 
-// loadAndEvaluate takes all users through the path of a worker: batch by batch, as many at once as it takes.
-func loadAndEvaluate(ctx context.Context, e *worker.Evaluator, ids []bson.RawValue, now time.Time) error {
-	decided := 0
+// loadAndEvaluate takes all users through the path of a worker: as many batches side by side as it has in work, of each as many users
+// at once as it takes.
+func loadAndEvaluate(ctx context.Context, e *worker.Evaluator, ids []bson.RawValue, atOnce int, now time.Time) error {
+	var decided atomic.Int64
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for batch := range slices.Chunk(ids, batchUsers) {
-		for part := range slices.Chunk(batch, loadAtOnce) {
-			got, err := e.Load(ctx, part, nil, now)
-			if err != nil {
-				return err
-			}
-			for i := range got {
-				if !got[i].Left {
-					decided++
+		all.Go(func() error {
+			for part := range slices.Chunk(batch, loadAtOnce) {
+				got, err := e.Load(ctx, part, nil, now)
+				if err != nil {
+					return err
+				}
+				for i := range got {
+					if !got[i].Left {
+						decided.Add(1)
+					}
 				}
 			}
-		}
+			return nil
+		})
 	}
-	if decided != len(ids) {
-		return fmt.Errorf("%d of %d users were decided", decided, len(ids))
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if decided.Load() != int64(len(ids)) {
+		return fmt.Errorf("%d of %d users were decided", decided.Load(), len(ids))
 	}
 	return nil
 }
@@ -222,10 +266,11 @@ func ruleCheck(now time.Time) float64 {
 	return float64(time.Since(start).Nanoseconds()) / n
 }
 
-func timed(f func() error) (float64, error) {
+// rate is how many of n a second f does.
+func rate(n int, f func() error) (float64, error) {
 	start := time.Now()
 	err := f()
-	return time.Since(start).Seconds(), err
+	return float64(n) / time.Since(start).Seconds(), err
 }
 
 func median(v []float64) float64 {
