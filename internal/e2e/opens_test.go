@@ -98,13 +98,16 @@ func (r *reading) get(addr, agent string) string {
 	return body
 }
 
-// counted waits until so many hits are, and returns what stands in the days beside what the sending left.
+// counted waits until so many hits are, with all that a set of increments holds beside them, and returns what stands in the days
+// beside what the sending left.
 func (r *reading) counted(hits int64) map[string]int64 {
 	r.t.Helper()
-	var got map[string]int64
-	r.until("the hits are counted", func() bool { got = must(r.totals("winback"))(r.t); return got["hits"] >= hits })
+	r.until("the hits are counted", func() bool { return must(r.totals("winback"))(r.t)["hits"] >= hits })
+	r.until("their sets are done", func() bool {
+		return must(r.db.Collection("applied").CountDocuments(r.ctx, bson.D{{Key: "done_at", Value: bson.D{{Key: "$exists", Value: false}}}}))(r.t) == 0
+	})
 	out := map[string]int64{}
-	for k, v := range got {
+	for k, v := range must(r.totals("winback"))(r.t) {
 		if strings.HasPrefix(k, "open") || k == "hits" || k == "unsubscribed" {
 			out[k] = v
 		}

@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"postbit/internal/bitfield"
 )
 
 // Claim is the right of one run to mail one user. Its name is LastAt with Run: last_at grows with every claim of any run
@@ -221,7 +223,8 @@ func (s *Store) readAgain(ctx context.Context, us []User, load *projectionOf) (m
 }
 
 // compareClaim says what became of a claim by the document as it was read before the claim and as it is after it. The
-// document names the last two claims; `runs` is rewritten with every claim.
+// document names the last two claims; `runs` is rewritten with every claim. Further back the bit tells: a claim sets it, and nobody but
+// the run that has the claim clears it again.
 func compareClaim(was, now *snapshot, c *Claim) ClaimState {
 	if !now.readable {
 		return Unconfirmed
@@ -238,6 +241,8 @@ func compareClaim(was, now *snapshot, c *Claim) ClaimState {
 		return Claimed // and another run has claimed him since
 	case second == was.runs[0]:
 		return Lost // to exactly one other claim
+	case !c.Before && now.bitsErr == nil && !bitfield.Has(now.blob, c.Bit):
+		return Lost // to two claims or more, of other templates
 	}
 	return Unconfirmed // two claims or more since, and ours may have been the first of them
 }
