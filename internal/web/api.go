@@ -143,6 +143,10 @@ func (a *api) answer(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
+func (a *api) noSuchPath(w http.ResponseWriter, r *http.Request) {
+	a.fail(w, r, fmt.Errorf("%w: no such path; the API is described in docs/openapi.yaml", ErrNotFound))
+}
+
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var tooLarge *http.MaxBytesError
 	switch {

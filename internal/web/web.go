@@ -8,7 +8,6 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -74,17 +73,17 @@ func New(c Config) http.Handler {
 		c.Metrics = prometheus.NewRegistry()
 	}
 	a := &api{Config: c}
-	guarded := http.NewServeMux()
-	a.routes(guarded.HandleFunc)
-	guarded.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
-	guarded.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.fail(w, r, fmt.Errorf("%w: no such path; the API is described in docs/openapi.yaml", ErrNotFound))
-	})
+	guarded := router{mux: http.NewServeMux(), missing: http.HandlerFunc(a.noSuchPath)}
+	a.routes(guarded.mux.HandleFunc)
+	guarded.mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, http.StatusForbidden, "a page of another origin may not ask for this")
+	}))
 
-	open := http.NewServeMux()
-	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	open.HandleFunc("GET /readyz", a.ready)
-	open.Handle("/", a.guard(http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(guarded), maxBody)))
+	open := router{mux: http.NewServeMux(), missing: a.guard(http.MaxBytesHandler(sameOrigin.Handler(guarded), maxBody))}
+	open.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	open.mux.HandleFunc("GET /readyz", a.ready)
 	return harden(open)
 }
 

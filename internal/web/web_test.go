@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -139,6 +140,52 @@ func TestABadRequestAsksForNothing(t *testing.T) {
 				t.Errorf("status %d, want %d; asked %q; %s", w.Code, c.status, ops.asked, w.Body)
 			}
 		})
+	}
+}
+
+func TestEveryRefusalIsAnErrorInJSON(t *testing.T) {
+	for _, c := range []struct {
+		name, method, target string
+		status               int
+		allow                string
+		change               func(*http.Request)
+	}{
+		{"no such path", "GET", "/api/nothing", 404, "", nil},
+		{"a method that only others have", "DELETE", "/api/nothing", 404, "", nil},
+		{"what is only read", "POST", "/api/campaigns", 405, "GET, HEAD", nil},
+		{"what is only done", "GET", "/api/campaigns/winback/run", 405, "POST", nil},
+		{"a method that nothing has", "PURGE", "/api/report/winback/links", 405, "GET, HEAD", nil},
+		{"metrics", "POST", "/metrics", 405, "GET, HEAD", nil},
+		{"health", "POST", "/healthz", 405, "GET, HEAD", nil},
+		{"readiness", "DELETE", "/readyz", 405, "GET, HEAD", nil},
+		{"a page of another origin", "POST", "/api/campaigns/c/run", 403, "", header("Sec-Fetch-Site", "cross-site")},
+		{"a page of another origin, an older browser", "POST", "/api/campaigns/c/run", 403, "", header("Origin", "https://evil.example")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ops := &operations{}
+			change := []func(*http.Request){}
+			if c.change != nil {
+				change = append(change, c.change)
+			}
+			w := request(web.New(web.Config{Operations: ops}), c.method, c.target, "", change...)
+			if w.Code != c.status || w.Header().Get("Allow") != c.allow || ops.asked != "" {
+				t.Errorf("status %d, Allow %q; asked %q", w.Code, w.Header().Get("Allow"), ops.asked)
+			}
+			var said map[string]string
+			if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || len(said) != 1 || said["error"] == "" {
+				t.Errorf("%q is no error of the API (%v)", w.Body, err)
+			}
+			if got := w.Header().Get("Content-Type"); got != "application/json" {
+				t.Errorf("Content-Type %q", got)
+			}
+		})
+	}
+}
+
+func TestAMethodIsRefusedOnlyToWhoMayAsk(t *testing.T) {
+	h := web.New(web.Config{Operations: &operations{}, Token: "s3cret"})
+	if w := request(h, "DELETE", "/api/campaigns", ""); w.Code != 401 {
+		t.Errorf("%d: what there is, is told to those with the token alone", w.Code)
 	}
 }
 
