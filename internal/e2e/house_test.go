@@ -132,12 +132,17 @@ func (h *house) check(err error) {
 
 // background runs f until the test ends, or stop is called.
 func (h *house) background(f func(ctx context.Context)) (stop func()) {
+	ask, ended := h.task(f)
+	return func() { ask(); ended() }
+}
+
+// task is background with a stop in two steps: ask tells f to end, ended waits until it has.
+func (h *house) task(f func(ctx context.Context)) (ask, ended func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { f(ctx) })
-	stop = func() { cancel(); wg.Wait() }
-	h.t.Cleanup(stop)
-	return stop
+	h.t.Cleanup(func() { cancel(); wg.Wait() })
+	return cancel, wg.Wait
 }
 
 func (h *house) transport() mail.Transport {
@@ -160,13 +165,19 @@ func (h *house) newWorker(b *campaign.Batches, r *campaign.Store, u *users.Store
 // it has ended.
 func (h *house) hire(change ...func(*worker.Config)) (stop func()) {
 	h.t.Helper()
+	return h.background(h.process(change...))
+}
+
+// process is what a worker process runs until its context ends.
+func (h *house) process(change ...func(*worker.Config)) func(context.Context) {
+	h.t.Helper()
 	w := h.newWorker(h.batches, h.runs, h.users, h.transport(), change...)
 	planner := worker.NewPlanner(worker.PlannerConfig{Runs: h.runs, Batches: h.batches, Users: h.coll, Queue: h.queue, Clock: h.clk, Log: h.log})
 	hits := must(worker.NewHitsHandler(worker.HitsConfig{Runs: h.runs, Opens: analytics.NewOpens(h.db), Users: h.users, Analytics: h.writer,
 		Retention: 180 * 24 * time.Hour, Clock: h.clk, Log: h.log}))(h.t)
 	srv := queue.NewServer(queue.ServerConfig{Redis: h.redis, Batches: 8, Grace: 20 * time.Second, Log: h.log},
 		queue.Handlers{Plan: planner.HandlePlan, Batch: w.HandleBatch, Hits: hits.Handle})
-	return h.background(func(ctx context.Context) {
+	return func(ctx context.Context) {
 		var parts sync.WaitGroup
 		parts.Go(func() { _ = w.Run(ctx) })
 		parts.Go(func() {
@@ -175,7 +186,7 @@ func (h *house) hire(change ...func(*worker.Config)) (stop func()) {
 			}
 		})
 		parts.Wait()
-	})
+	}
 }
 
 // campaign pushes a template and applies a campaign of the same name, started by hand; more lines are its file's.
@@ -226,6 +237,20 @@ func (h *house) seed(n int, change ...func(i int, doc bson.M)) {
 	}
 	_, err := h.coll.InsertMany(h.ctx, docs)
 	h.check(err)
+}
+
+// stores reports whether the database takes a document at all. The refusal of one is the server's answer; anything else fails the test.
+func (h *house) stores(doc bson.M) bool {
+	h.t.Helper()
+	_, err := h.db.Collection("probe").InsertOne(h.ctx, doc)
+	var refused mongo.ServerError
+	if err != nil && !errors.As(err, &refused) {
+		h.t.Fatal(err)
+	}
+	if err != nil {
+		h.t.Logf("the server takes no such document: %v", err)
+	}
+	return err == nil
 }
 
 // tick takes every step of the scheduler once.
