@@ -32,6 +32,7 @@ type options struct {
 	mongo       string
 	seed        int64
 	keep        bool
+	picture     string
 	timeout     time.Duration
 }
 
@@ -42,6 +43,7 @@ func main() {
 	flag.StringVar(&o.mongo, "mongo", "", "secantusd-rs, secantusd-py or minimongo; empty: the first that is installed")
 	flag.Int64Var(&o.seed, "seed", 1, "of the users")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with dump, logs and mails")
+	flag.StringVar(&o.picture, "picture", "", "draw the report of the run into this SVG")
 	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "bound on the whole")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -91,6 +93,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if err := t.pixels(ctx); err != nil {
+		return err
+	}
+	if err := t.drawReport(ctx); err != nil {
 		return err
 	}
 	for _, w := range t.workers {

@@ -15,30 +15,57 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"postbit/internal/picture"
 )
 
 var pixelURL = regexp.MustCompile(`https?://[^"'\s<>]+/o/[^"'\s<>]+\.gif`)
 
-// pixels requests the pixels of the mails that the sink kept and waits until the report has counted every one.
+// readers are the programs that mails are read with, what an open through each counts as, and its share of all. The sum of shares is 20.
+var readers = []struct {
+	name, agent, kind string
+	share             int
+}{
+	{"Apple Mail on a phone", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148", "human", 5},
+	{"a browser on a phone", "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Mobile Safari/537.36", "human", 3},
+	{"Outlook", "Microsoft Office/16.0 (Windows NT 10.0; Microsoft Outlook 16.0.18827; Pro)", "human", 3},
+	{"Thunderbird", "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:140.0) Gecko/20100101 Thunderbird/140.1.0", "human", 2},
+	{"Gmail's proxy", "Mozilla/5.0 (Windows NT 5.1; rv:11.0) Gecko Firefox/11.0 (via ggpht.com GoogleImageProxy)", "proxy", 4},
+	{"Apple's privacy proxy", "Mozilla/5.0", "prefetch", 3},
+}
+
+// pixels requests the pixels of the mails that the sink kept, with programs of several kinds, and waits until the report has counted every one.
 func (t *trial) pixels(ctx context.Context) error {
 	paths, err := t.pixelPaths()
 	if err != nil {
 		return err
 	}
-	file := t.write("paths.txt", strings.Join(paths, "\n"))
 	hitpx, err := t.Build(ctx, "./bench/hitpx")
 	if err != nil {
 		return err
 	}
-	out, err := t.Run(ctx, t.Dir, hitpx, "-addr", t.public, "-n", fmt.Sprint(t.hits), "-c", "32", "-paths", file)
-	if err != nil {
-		return err
+	want, hits, from := map[string]int64{}, 0, 0
+	for i, r := range readers {
+		n, to := t.hits*r.share/20, from+len(paths)*r.share/20
+		if i == len(readers)-1 {
+			n, to = t.hits-hits, len(paths)
+		}
+		if n == 0 || from == to {
+			continue
+		}
+		file := t.write("paths.txt", strings.Join(paths[from:to], "\n"))
+		out, err := t.Run(ctx, t.Dir, hitpx, "-addr", t.public, "-n", fmt.Sprint(n), "-c", "32", "-paths", file, "-agent", r.agent)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: %s", r.name, out)
+		if !strings.Contains(string(out), " bad=0 ") {
+			return fmt.Errorf("not every hit was answered")
+		}
+		want[r.kind] += int64(n)
+		hits, from = hits+n, to
 	}
-	fmt.Print(string(out))
-	if !strings.Contains(string(out), " bad=0 ") {
-		return fmt.Errorf("not every hit was answered")
-	}
-	return t.awaitHits(ctx, min(len(paths), t.hits))
+	return t.awaitHits(ctx, min(len(paths), t.hits), want)
 }
 
 // pixelPaths are the paths of the pixels in the kept mails, at most as many as there are hits to make.
@@ -98,7 +125,8 @@ func htmlOf(name string) (string, error) {
 // opens is the part of `report --json` that this looks at.
 type opens struct{ Hits, Human, Proxy, Prefetch, Machine, Unique int64 }
 
-func (t *trial) awaitHits(ctx context.Context, distinct int) error {
+// awaitHits waits until as many hits are counted as there were, each under its kind.
+func (t *trial) awaitHits(ctx context.Context, distinct int, kinds map[string]int64) error {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		out, err := t.Run(ctx, t.Dir, t.postbit, "report", "acceptance", "--json")
 		if err != nil {
@@ -109,12 +137,12 @@ func (t *trial) awaitHits(ctx context.Context, distinct int) error {
 			return fmt.Errorf("report --json: %w", err)
 		}
 		o, want := r.Opens, int64(t.hits)
-		if o.Hits == want && o.Human+o.Proxy+o.Prefetch+o.Machine == want {
+		if o.Hits == want && o.Human == kinds["human"] && o.Proxy == kinds["proxy"] && o.Prefetch == kinds["prefetch"] && o.Machine == 0 {
 			fmt.Printf("%d hits on %d pixels, %d counted: human %d, proxy %d, prefetch %d, machine %d, unique %d\n", t.hits, distinct, o.Hits, o.Human, o.Proxy, o.Prefetch, o.Machine, o.Unique)
 			return nil
 		}
 		if time.Now().After(deadline) || o.Hits > want {
-			return fmt.Errorf("%d hits were answered, the report says %+v", want, o)
+			return fmt.Errorf("%d hits were answered, %v, the report says %+v", want, kinds, o)
 		}
 		select {
 		case <-ctx.Done():
@@ -122,4 +150,17 @@ func (t *trial) awaitHits(ctx context.Context, distinct int) error {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// drawReport draws what `postbit report` says of the run in a terminal.
+func (t *trial) drawReport(ctx context.Context) error {
+	if t.picture == "" {
+		return nil
+	}
+	t.Env = append(t.Env, "LC_ALL=C.UTF-8", "TERM=xterm", "COLUMNS=84")
+	out, err := t.Run(ctx, t.Dir, t.postbit, "report", "acceptance")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(t.picture, []byte(picture.Terminal("postbit report acceptance", string(out))), 0o644)
 }
