@@ -24,6 +24,8 @@ type evidence struct {
 	Docs    map[user]bson.Raw // as they are now
 	Runs    [2]runEvidence
 	Broken  error // of the journal
+	Pauses  []pauseSpan
+	Excused []span
 }
 
 // runEvidence is what is known of one campaign's run.
@@ -68,7 +70,7 @@ func (h *house) evidence(ctx context.Context) (*evidence, error) {
 	h.traffic.follow()
 	e.Mails = h.traffic.mails
 	h.mu.Lock()
-	e.Tally = h.tally
+	e.Tally, e.Pauses, e.Excused = h.tally, h.pauses, h.excused
 	h.mu.Unlock()
 	for c := range campaigns {
 		if err := h.readRun(ctx, campaigns[c].name, runs[c], &e.Runs[c]); err != nil {
@@ -172,8 +174,11 @@ type verdict struct {
 	Unconfirmed int
 	Listed      int
 	Unbounded   int // unconfirmed beyond what the faults allow
-	Waves       int // left unconfirmed
-	CutMails    int // left unconfirmed by their connection
+	Late        int // mails begun when their run had been paused for 2 s
+	Pauses      int
+	Judged      time.Duration // of the pauses, in which a mail would have been late
+	Waves       int           // left unconfirmed
+	CutMails    int           // left unconfirmed by their connection
 	Unended     string
 	Tally       tally
 	Mails       int
@@ -182,7 +187,7 @@ type verdict struct {
 }
 
 func (v *verdict) ok() bool {
-	return v.Copies+v.Lost+v.Wrong+v.Bits+v.Counts+v.HitsMissing+v.HitsTwice+v.Unbounded == 0 && v.Listed == v.Unconfirmed && v.Unended == ""
+	return v.Copies+v.Lost+v.Wrong+v.Bits+v.Counts+v.HitsMissing+v.HitsTwice+v.Unbounded+v.Late == 0 && v.Listed == v.Unconfirmed && v.Unended == ""
 }
 
 func (v *verdict) print(w io.Writer) {
@@ -197,12 +202,13 @@ func (v *verdict) print(w io.Writer) {
 		t.faults, t.kills, t.afterEnd, t.ended, t.resumed)
 	fmt.Fprintf(w, "%d mails at the sink, %d hits answered; unconfirmed: %d waves (the faults allow %d) and %d single mails (%d)\n",
 		v.Mails, v.Hits, v.Waves, t.waves, v.CutMails, t.mails)
+	fmt.Fprintf(w, "%d pauses were acknowledged; in %.1f s of them, from 2 s on, no mail might begin\n", v.Pauses, v.Judged.Seconds())
 	word := "ok"
 	if !v.ok() {
 		word = "BREACH"
 	}
-	fmt.Fprintf(w, "verdict %s copies=%d lost=%d hits_missing=%d hits_twice=%d unconfirmed=%d listed=%d wrong=%d bits=%d counts=%d unbounded=%d\n", word,
-		v.Copies, v.Lost, v.HitsMissing, v.HitsTwice, v.Unconfirmed, v.Listed, v.Wrong, v.Bits, v.Counts, v.Unbounded)
+	fmt.Fprintf(w, "verdict %s copies=%d lost=%d hits_missing=%d hits_twice=%d unconfirmed=%d listed=%d wrong=%d bits=%d counts=%d unbounded=%d late_after_pause=%d\n", word,
+		v.Copies, v.Lost, v.HitsMissing, v.HitsTwice, v.Unconfirmed, v.Listed, v.Wrong, v.Bits, v.Counts, v.Unbounded, v.Late)
 }
 
 func (v *verdict) note(n *int, format string, args ...any) {
@@ -220,6 +226,7 @@ func judge(e *evidence) *verdict {
 		v.note(&v.Wrong, "%v", e.Broken)
 	}
 	copies := v.copies(e)
+	v.pauses(e)
 	waves := map[string]bool{}
 	for c := range campaigns {
 		x := &e.Runs[c]

@@ -256,6 +256,14 @@ func TestVerdict(t *testing.T) {
 		}
 		e.Docs[u], _ = bson.Marshal(d)
 	}
+	pausedAt := time.Date(2026, 12, 1, 9, 0, 0, 0, time.UTC)
+	paused := func(e *evidence, begun time.Duration) { // the first run, for 8 s
+		e.Pauses = []pauseSpan{{campaigns[0].name, span{pausedAt, pausedAt.Add(8 * time.Second)}}}
+		for i := range e.Mails {
+			e.Mails[i].Begun = pausedAt.Add(-time.Hour)
+		}
+		e.Mails[5].Begun = pausedAt.Add(begun)
+	}
 	tests := []struct {
 		name  string
 		spoil func(e *evidence)
@@ -290,6 +298,26 @@ func TestVerdict(t *testing.T) {
 		{"unconfirmed by a connection that was cut", func(e *evidence) { e.Tally.mails = 1; unconfirmed(e, 2, cutOff, true) }, nil},
 		{"unconfirmed by a connection, none of which was cut", func(e *evidence) { unconfirmed(e, 2, cutOff, true) }, func(v *verdict) int { return v.Unbounded }},
 		{"unconfirmed and not listed", func(e *evidence) { e.Tally.waves = 1; unconfirmed(e, 2, crash, false) }, func(v *verdict) int { return v.Wrong }},
+		{"a mail begun 1.9 s after a pause", func(e *evidence) { paused(e, 1900*time.Millisecond) }, nil},
+		{"a mail begun 2.1 s after a pause", func(e *evidence) { paused(e, 2100*time.Millisecond) }, func(v *verdict) int { return v.Late }},
+		{"a mail begun before a pause, at a slow server", func(e *evidence) {
+			paused(e, 1900*time.Millisecond)
+			e.Mails[5].At = e.Mails[5].Begun.Add(5 * time.Second)
+		}, nil},
+		{"a mail begun after a resume", func(e *evidence) { paused(e, 10*time.Second) }, nil},
+		{"a mail of the other run", func(e *evidence) { paused(e, 3*time.Second); e.Pauses[0].campaign = campaigns[1].name }, nil},
+		{"a mail begun while the database was away", func(e *evidence) {
+			paused(e, 4*time.Second)
+			e.Excused = []span{{pausedAt, pausedAt.Add(5 * time.Second)}}
+		}, nil},
+		{"a mail begun 1.9 s after the database was back", func(e *evidence) {
+			paused(e, 4*time.Second)
+			e.Excused = []span{{pausedAt, pausedAt.Add(2100 * time.Millisecond)}}
+		}, nil},
+		{"a mail begun 2.1 s after the database was back", func(e *evidence) {
+			paused(e, 4*time.Second)
+			e.Excused = []span{{pausedAt, pausedAt.Add(1900 * time.Millisecond)}, {pausedAt.Add(time.Minute), pausedAt.Add(time.Hour)}}
+		}, func(v *verdict) int { return v.Late }},
 		{"a journal that can't be read", func(e *evidence) { e.Broken = errors.New("cut") }, func(v *verdict) int { return v.Wrong }},
 	}
 	for _, tt := range tests {
@@ -324,5 +352,35 @@ func TestOpensDecideNothing(t *testing.T) {
 		if got := userOf(u.email()); u.kind() != noAddress && got != u {
 			t.Errorf("%s is user %d, want %d", u.email(), got, u)
 		}
+	}
+}
+
+// What is judged of a pause is what is left of it after 2 s, less what is excused and 2 s behind that.
+func TestWhatIsJudgedOfAPause(t *testing.T) {
+	at := time.Date(2026, 12, 1, 9, 0, 0, 0, time.UTC)
+	s := func(from, to int) span {
+		return span{at.Add(time.Duration(from) * time.Second), at.Add(time.Duration(to) * time.Second)}
+	}
+	for _, tt := range []struct {
+		name    string
+		pause   span
+		excused []span
+		want    int
+	}{
+		{"nothing excused", s(0, 8), nil, 6},
+		{"a short pause", s(0, 1), nil, 0},
+		{"excused before and after", s(10, 18), []span{s(0, 9), s(18, 30)}, 6},
+		{"excused at the end", s(0, 8), []span{s(6, 20)}, 4},
+		{"excused in the middle", s(0, 20), []span{s(6, 8)}, 14},
+		{"a worker that goes on", s(0, 20), []span{s(6, 6)}, 16},
+		{"excused twice at once", s(0, 20), []span{s(6, 8), s(7, 9)}, 13},
+		{"excused all along", s(0, 8), []span{s(-5, 40)}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := judge(&evidence{Pauses: []pauseSpan{{campaigns[0].name, tt.pause}}, Excused: tt.excused})
+			if v.Judged != time.Duration(tt.want)*time.Second || v.Pauses != 1 {
+				t.Errorf("%d pauses, judged %s, want %d s", v.Pauses, v.Judged, tt.want)
+			}
+		})
 	}
 }

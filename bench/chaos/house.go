@@ -41,9 +41,13 @@ type house struct {
 	keeping  sync.WaitGroup // keepers, and faults that end later
 	stopKeep context.CancelFunc
 
-	mu     sync.Mutex
-	tally  tally
-	paused map[string]bool // by a fault
+	mu      sync.Mutex
+	tally   tally
+	paused  map[string]bool // by a fault
+	pauses  []pauseSpan     // that were acknowledged
+	excused []span          // in which a worker could not see a pause
+
+	steering sync.Mutex // held while a run is resumed that a worker has paused, and when a fault is about to pause one
 }
 
 // member is a program that is started again when it ends.
@@ -305,19 +309,27 @@ func (h *house) resume(ctx context.Context) {
 			continue
 		}
 		for _, r := range runs {
-			h.mu.Lock()
-			ours := h.paused[r.Campaign]
-			h.mu.Unlock()
-			if r.Paused == "" || ours || r.PausedBy != "worker" {
-				continue
-			}
-			h.say("%s was paused by a worker (%s) and is resumed", r.Campaign, r.Paused)
-			if err := h.runs.ResumeRun(ctx, r.ID); err == nil {
-				h.mu.Lock()
-				h.tally.resumed++
-				h.mu.Unlock()
+			if r.Paused != "" && r.PausedBy == "worker" {
+				h.resumeOne(ctx, r)
 			}
 		}
+	}
+}
+
+func (h *house) resumeOne(ctx context.Context, r *campaign.Run) {
+	h.steering.Lock()
+	defer h.steering.Unlock()
+	h.mu.Lock()
+	ours := h.paused[r.Campaign]
+	h.mu.Unlock()
+	if ours {
+		return
+	}
+	h.say("%s was paused by a worker (%s) and is resumed", r.Campaign, r.Paused)
+	if err := h.runs.ResumeRun(ctx, r.ID); err == nil {
+		h.mu.Lock()
+		h.tally.resumed++
+		h.mu.Unlock()
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 
 // mail is a copy at the sink.
 type mail struct {
-	At      time.Time
+	Begun   time.Time // its MAIL command
+	At      time.Time // accepted
 	To      string
 	Subject string
 	ID      string
