@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -76,6 +77,9 @@ type app struct {
 	cfg  *config.Config
 	clk  *clock.Clock
 	log  *slog.Logger
+
+	command  string // such as "postbit templates push"
+	patience time.Duration
 }
 
 // program is what the process gives to a command.
@@ -83,6 +87,7 @@ type program struct {
 	in       io.Reader
 	out, err io.Writer
 	clk      *clock.Clock
+	patience time.Duration // for a data directory that another command holds; 0: as embedded.Options says
 }
 
 // run is the program. It returns the exit code.
@@ -125,7 +130,7 @@ func (p program) run(ctx context.Context, args ...string) int {
 		}
 		return exitUsage
 	}
-	a := &app{in: p.in, out: p.out, err: p.err, json: c.JSON, clk: p.clk}
+	a := &app{in: p.in, out: p.out, err: p.err, json: c.JSON, clk: p.clk, command: kctx.Selected().FullPath(), patience: p.patience}
 	if a.cfg, err = settingsFor(name, flags, c.Config); err != nil {
 		return a.fail(err)
 	}

@@ -124,7 +124,7 @@ func startDemo(ctx context.Context, a *app, c demoCmd, dir string) (_ *demoRun, 
 	if d.inbox, err = demo.OpenInbox(ctx, a.log, d.readers.Deliver); err != nil {
 		return nil, err
 	}
-	stack, err := embedded.Start(ctx, embedded.Options{Dir: dir, Clock: a.clk, Log: a.log, Throwaway: true, PublicURL: localURL(a.cfg.Listen)})
+	stack, err := embedded.Start(ctx, embedded.Options{Dir: dir, Clock: a.clk, Log: a.log, Throwaway: true, PublicURL: localURL(a.cfg.Listen), Command: a.command})
 	if err != nil {
 		return nil, err
 	}

@@ -15,5 +15,5 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(program{os.Stdin, os.Stdout, os.Stderr, clock.New()}.run(ctx, os.Args[1:]...))
+	os.Exit(program{in: os.Stdin, out: os.Stdout, err: os.Stderr, clk: clock.New()}.run(ctx, os.Args[1:]...))
 }

@@ -29,8 +29,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // shell runs commands in a folder of its own, at a time that stands still.
 type shell struct {
 	testing.TB
-	clk  *clock.Clock
-	talk *lockedBuffer // of serve
+	clk      *clock.Clock
+	talk     *lockedBuffer // of serve
+	patience time.Duration // as program's
 }
 
 func newShell(t *testing.T) *shell {
@@ -58,7 +59,7 @@ func (s *shell) run(args ...string) result {
 func (s *shell) runWith(stdin string, args ...string) result {
 	s.Helper()
 	var out, err bytes.Buffer
-	code := program{strings.NewReader(stdin), &out, &err, s.clk}.run(s.Context(), args...)
+	code := program{in: strings.NewReader(stdin), out: &out, err: &err, clk: s.clk, patience: s.patience}.run(s.Context(), args...)
 	return result{code, out.String(), err.String()}
 }
 
@@ -120,6 +121,14 @@ func (s *shell) insert(docs ...any) {
 // serve runs `postbit serve` until stop is called, which returns what it printed and its exit code.
 func (s *shell) serve(args ...string) (stop func() result) {
 	s.Helper()
+	stop = s.startServe(args...)
+	s.await("serve is up", func() bool { return strings.Contains(s.talk.String(), "postbit serves") })
+	return stop
+}
+
+// startServe is serve that does not wait until it is up.
+func (s *shell) startServe(args ...string) (stop func() result) {
+	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	talk := &lockedBuffer{}
 	s.talk = talk
@@ -127,11 +136,10 @@ func (s *shell) serve(args ...string) (stop func() result) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)
-		r.code = program{strings.NewReader(""), io.Discard, talk, s.clk}.run(ctx, args...)
+		r.code = program{in: strings.NewReader(""), out: io.Discard, err: talk, clk: s.clk, patience: s.patience}.run(ctx, args...)
 	})
 	stop = sync.OnceValue(func() result { cancel(); wg.Wait(); r.err = talk.String(); return r })
 	s.Cleanup(func() { stop() })
-	s.await("serve is up", func() bool { return strings.Contains(talk.String(), "postbit serves") })
 	return stop
 }
 
@@ -332,7 +340,26 @@ func TestNoPixelForAnIDThatNoTokenHolds(t *testing.T) {
 func TestTwoServesDoNotShareAFolder(t *testing.T) {
 	s := newShell(t)
 	stop := s.serve()
-	s.refuses(exitFailed, []string{"another `postbit serve`", "(pid "}, "serve")
+	s.patience = time.Nanosecond
+	s.refuses(exitFailed, []string{"`postbit serve` (pid ", ".postbit", "--data-dir"}, "serve")
+	if r := stop(); r.code != 0 {
+		t.Errorf("the end of serve: exit code %d\n%s", r.code, r.err)
+	}
+}
+
+func TestServeWaitsForAShortCommand(t *testing.T) {
+	s := newShell(t)
+	s.patience = time.Hour
+	short, err := embedded.Start(t.Context(), embedded.Options{Dir: ".postbit", Clock: s.clk, Log: slog.New(slog.DiscardHandler), Command: "postbit templates push"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := s.startServe()
+	s.await("it waits", func() bool { return strings.Contains(s.talk.String(), "`postbit templates push` (pid ") })
+	if err := short.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.await("it is up", func() bool { return strings.Contains(s.talk.String(), "postbit serves") })
 	if r := stop(); r.code != 0 {
 		t.Errorf("the end of serve: exit code %d\n%s", r.code, r.err)
 	}

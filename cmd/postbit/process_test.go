@@ -320,7 +320,7 @@ func TestAWorkerProcessIsToldToStop(t *testing.T) {
 		for _, args := range [][]string{{"serve", "--roles", "worker"}, {"doctor"}, {"send", "winback", "int:1"}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			var out lockedBuffer
-			if code := (program{strings.NewReader(""), &out, &out, s.clk}).run(ctx, args...); code == 0 {
+			if code := (program{in: strings.NewReader(""), out: &out, err: &out, clk: s.clk}).run(ctx, args...); code == 0 {
 				t.Errorf("%s=%s postbit %s succeeded", name, value, strings.Join(args, " "))
 			}
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -11,6 +11,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/config"
+	"postbit/internal/embedded"
 	"postbit/internal/queue"
 	"postbit/internal/track"
 	"postbit/internal/web"
@@ -86,12 +87,9 @@ func (c serveCmd) Run(ctx context.Context, a *app) error {
 	if !a.cfg.Embedded {
 		holdMemory()
 	}
-	g, err := a.assemble(ctx, r.needs())
+	g, err := a.assemble(ctx, r.needs(), embedded.Start)
 	if err != nil {
 		return err
-	}
-	if g.stack != nil && !g.stack.Owner {
-		return errors.Join(fmt.Errorf("another `postbit serve`, or a command that has not ended yet (pid %d), has %s; stop it, or choose another --data-dir", g.stack.PID, a.cfg.DataDir), g.Close())
 	}
 	s, err := g.newServer(ctx, r, c.Grace, listeners{})
 	if err != nil {

@@ -62,7 +62,7 @@ const serverSelection = 10 * time.Second
 
 // open is assemble for commands that end at once where the database does not answer.
 func (a *app) open(ctx context.Context, n config.Needs) (*graph, error) {
-	g, err := a.assemble(ctx, n)
+	g, err := a.assemble(ctx, n, embedded.Attach)
 	if err == nil && n.Mongo {
 		if err = g.pingMongo(ctx); err != nil {
 			return nil, errors.Join(err, g.Close())
@@ -78,8 +78,11 @@ func (g *graph) pingMongo(ctx context.Context) error {
 	return nil
 }
 
+// partsFrom is embedded.Start for a process that has to own the embedded parts, and embedded.Attach for one that has a use for another's.
+type partsFrom func(context.Context, embedded.Options) (*embedded.Stack, error)
+
 // assemble checks that the settings are whole for a command and builds what it needs. The caller closes the graph.
-func (a *app) assemble(ctx context.Context, n config.Needs) (_ *graph, err error) {
+func (a *app) assemble(ctx context.Context, n config.Needs, parts partsFrom) (_ *graph, err error) {
 	if err := a.cfg.Require(n); err != nil {
 		return nil, err
 	}
@@ -92,7 +95,11 @@ func (a *app) assemble(ctx context.Context, n config.Needs) (_ *graph, err error
 	at := addresses{mongo: a.cfg.MongoURI.Reveal(), redis: a.cfg.RedisURI, smtp: a.cfg.SMTPURL.Reveal(), secret: a.cfg.Secret.Reveal(), public: a.cfg.PublicURL,
 		secretFrom: "POSTBIT_SECRET"}
 	if a.cfg.Embedded {
-		stack, err := embedded.Attach(ctx, embedded.Options{Dir: a.cfg.DataDir, Clock: a.clk, Log: a.log, PublicURL: cmp.Or(a.cfg.PublicURL, localURL(a.cfg.Listen))})
+		stack, err := parts(ctx, embedded.Options{Dir: a.cfg.DataDir, Clock: a.clk, Log: a.log, PublicURL: cmp.Or(a.cfg.PublicURL, localURL(a.cfg.Listen)),
+			Command: a.command, Patience: a.patience})
+		if errors.Is(err, embedded.ErrInUse) {
+			err = fmt.Errorf("%w; stop that one, or choose another --data-dir", err)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -29,6 +30,9 @@ type Options struct {
 	Log       *slog.Logger
 	Throwaway bool   // the directory is a temporary one: nothing is synced to disk
 	PublicURL string // where the owner will be reached; others learn it from the owner
+	Command   string // what this process does, such as "postbit serve", for who finds the directory in use
+	// Patience is how long to wait for a directory that another process holds; 0 means 5 s.
+	Patience time.Duration
 }
 
 // Parts are the addresses of the embedded parts, as the settings would name them.
@@ -56,20 +60,26 @@ const (
 	secretFile  = "secret"
 	lockFile    = "lock"
 
-	// patience is how long Start waits for a directory: a short command such as `templates push` may hold it just now.
+	// patience is how long a directory is waited for: a short command such as `templates push` may hold it just now.
 	patience = 5 * time.Second
+	// lookAgain is how often: no lock tells others that it is free.
+	lookAgain = 50 * time.Millisecond
 	// maxSocketPath is what a unix socket's address can hold everywhere (macOS has 104 bytes, Linux 108).
 	maxSocketPath = 100
 )
 
-// Start takes the directory and starts the parts in it. The error wraps ErrInUse where another process has it.
+// Start takes the directory and starts the parts in it. Where another process has it, Start waits for as long as the
+// Patience says; the error then wraps ErrInUse and names that process.
 func Start(ctx context.Context, o Options) (*Stack, error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline, waits := o.deadline(), false; ; waits = true {
 		s, err := start(ctx, o)
 		if !errors.Is(err, ErrInUse) || time.Now().After(deadline) {
 			return s, err
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if !waits {
+			o.Log.Info("waits for the data directory", "err", err)
+		}
+		if err := sleep(ctx, lookAgain); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 
 // Attach gives the parts of the process that owns the directory, or starts them where nobody does.
 func Attach(ctx context.Context, o Options) (*Stack, error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := o.deadline(); ; {
 		s, err := start(ctx, o)
 		if !errors.Is(err, ErrInUse) {
 			return s, err
@@ -90,11 +100,13 @@ func Attach(ctx context.Context, o Options) (*Stack, error) {
 			return nil, errors.Join(err, perr)
 		}
 		// The owner has not come so far, or is going away.
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := sleep(ctx, lookAgain); err != nil {
 			return nil, err
 		}
 	}
 }
+
+func (o Options) deadline() time.Time { return time.Now().Add(cmp.Or(o.Patience, patience)) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
@@ -115,9 +127,9 @@ func start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	lock, err := takeLock(filepath.Join(dir, lockFile))
+	lock, err := takeLock(filepath.Join(dir, lockFile), holder{os.Getpid(), o.Command})
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s: %w%s", dir, err, owner(dir))
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	s := &Stack{Owner: true, close: []func() error{lock.Close}}
 	defer func() {
@@ -205,14 +217,6 @@ func find(dir string) (Parts, error) {
 	}
 	p.SMTPURL, p.Secret = outbox(dir), strings.TrimSpace(string(secret))
 	return p, nil
-}
-
-// owner says which process has dir, for an error.
-func owner(dir string) string {
-	if p, err := find(dir); err == nil {
-		return fmt.Sprintf(" (pid %d)", p.PID)
-	}
-	return ""
 }
 
 // keepSecret reads the signing key of the directory, and makes it the first time. Links in mails stay valid as long as the file does.

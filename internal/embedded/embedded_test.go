@@ -3,11 +3,13 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,9 +99,6 @@ func TestKeysExpireInRealTime(t *testing.T) {
 func TestAFolderHasOneOwner(t *testing.T) {
 	dir := t.TempDir()
 	s := up(t, dir)
-	if _, err := start(t.Context(), options(dir)); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "pid") {
-		t.Errorf("a second owner: %v", err)
-	}
 	other, err := Attach(t.Context(), options(dir))
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +111,62 @@ func TestAFolderHasOneOwner(t *testing.T) {
 	}
 	insert(t, s.MongoURI) // the owner's parts are still there
 }
+
+func TestAFolderInUseIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	short, err := Start(t.Context(), options(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(lines, 1)
+	o := options(dir)
+	o.Log, o.Patience = slog.New(slog.NewTextHandler(said, nil)), time.Hour
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s, err := Start(t.Context(), o)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if line := <-said; !strings.Contains(line, "waits for the data directory") {
+		t.Error(line)
+	}
+	if err := short.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
+func TestWhoHoldsAFolderIsNamed(t *testing.T) {
+	for _, c := range []struct{ name, command, want string }{
+		{"a command", "postbit templates push", fmt.Sprintf(": `postbit templates push` (pid %d)", os.Getpid())},
+		{"a process that says nothing of itself", "", fmt.Sprintf(": pid %d", os.Getpid())},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options(t.TempDir())
+			o.Command, o.Patience = c.command, time.Nanosecond
+			first, err := Start(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Start(t.Context(), o); !errors.Is(err, ErrInUse) || !strings.HasSuffix(err.Error(), c.want) {
+				t.Errorf("got %v, want …%s", err, c.want)
+			}
+			if err := first.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// lines takes what a log writes, line by line.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) { l <- string(b); return len(b), nil }
 
 func TestAttachStartsThePartsWhereNobodyDoes(t *testing.T) {
 	dir := t.TempDir()
