@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -90,7 +91,7 @@ func appendUser(b []byte, u bson.RawValue) []byte {
 
 // Verify returns what was signed, or ErrToken. The signature is compared in constant time.
 func (ks *Keys) Verify(s string) (Token, error) {
-	if len(s) > MaxToken {
+	if len(s) > MaxToken || strings.ContainsAny(s, "\r\n") { // which base64 passes over
 		return Token{}, ErrToken
 	}
 	b, err := encoding.DecodeString(s)

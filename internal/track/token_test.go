@@ -86,7 +86,7 @@ func TestVerifyRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := map[string]string{
-		"empty": "", "one character": "A", "not base64": "!!!!", "padded": good + "==", "with a space": good[:10] + " " + good[10:], "10 kB": strings.Repeat("A", 10<<10), "standard alphabet": "++//" + good,
+		"empty": "", "one character": "A", "not base64": "!!!!", "padded": good + "==", "with a space": good[:10] + " " + good[10:], "with a line feed": good[:10] + "\n" + good[10:], "with carriage returns": good[:20] + "\r\r\r" + good[20:], "with a line break at its end": good + "\r\n", "10 kB": strings.Repeat("A", 10<<10), "standard alphabet": "++//" + good,
 		"signed with another secret": other.Sign(Token{Kind: Open, Run: testRun, User: userID(t, "zoe"), SentAt: noon}),
 		"something behind it":        good + "AAAA",
 	}
