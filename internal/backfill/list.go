@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"postbit/internal/strictjson"
 	"postbit/internal/users"
 )
 
@@ -129,13 +129,8 @@ func (l *listReader) object(n int64, line []byte) error {
 		Reason string `json:"reason"`
 		Date   any    `json:"date"`
 	}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
+	if err := strictjson.Decode(bytes.NewReader(line), &s); err != nil {
 		return &SourceError{l.name, n, err}
-	}
-	if d.More() {
-		return &SourceError{l.name, n, errors.New("more than one object on the line")}
 	}
 	date := bson.RawValue{}
 	switch v := s.Date.(type) {
@@ -149,7 +144,7 @@ func (l *listReader) object(n int64, line []byte) error {
 		}
 		date = bson.RawValue{Type: t, Value: data}
 	default:
-		return &SourceError{l.name, n, errors.New("the date is neither a text nor a number")}
+		return &SourceError{l.name, n, errors.New("date: must be a string or a number")}
 	}
 	if s.User == "" {
 		s.User = s.Email

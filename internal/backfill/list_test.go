@@ -29,8 +29,13 @@ func TestReadList(t *testing.T) {
 		{"a user that can't be", "oid:7\n", nil, "list:1: names no user"},
 		{"a date that is none", "7,bounced,soon\n", nil, "list:1: soon is no date"},
 		{"a date to come", "7,bounced,2126-01-01\n", nil, "list:1: 2126-01-01 is no date"},
-		{"an unknown key", `{"user":"7","why":"x"}`, nil, `list:1: json: unknown field "why"`},
-		{"two objects", `{"user":"7"}{"user":"8"}`, nil, "list:1: more than one object"},
+		{"an unknown key", `{"user":"7","why":"x"}`, nil, `list:1: unknown key "why"; there are user, email, reason, date`},
+		{"a number for a user", `{"user":"7"}` + "\n" + `{"user":4}`, nil, "list:2: user: must be a string, not a number"},
+		{"an address that is a list", `{"email":["a@x.example"]}`, nil, "list:1: email: must be a string, not an array"},
+		{"a date of another kind", `{"user":"7","date":{"$date":0}}`, nil, "list:1: date: must be a string or a number"},
+		{"a date that no number holds", `{"user":"7","date":1e999}`, nil, "list:1: date: the number 1e999 is out of range"},
+		{"half a line", `{"user":"7",`, nil, "list:1: not JSON"},
+		{"two objects", `{"user":"7"}{"user":"8"}`, nil, "list:1: more than one JSON value"},
 		{"a quote that does not end", "\"a@x.example\n", nil, "list:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

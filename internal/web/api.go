@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"postbit/internal/strictjson"
 )
 
 type api struct{ Config }
@@ -49,7 +50,10 @@ func (a *api) routes(handle func(pattern string, h func(http.ResponseWriter, *ht
 		return a.Operations.Send(r.Context(), req)
 	}))
 	handle("POST /api/pixels", a.answer(func(r *http.Request) (any, error) {
-		var req struct{ Campaign, User string }
+		var req struct {
+			Campaign string `json:"campaign"`
+			User     string `json:"user"`
+		}
 		if err := decode(r, &req); err != nil {
 			return nil, err
 		}
@@ -114,20 +118,8 @@ func decode(r *http.Request, v any) error {
 			return fmt.Errorf("%w: the body must be application/json", ErrInvalid)
 		}
 	}
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &kind) && kind.Field == "":
-		return fmt.Errorf("%w: body: write an object, not %s", ErrInvalid, kind.Value)
-	case errors.As(err, &kind):
-		return fmt.Errorf("%w: body: %s: write a %s, not %s", ErrInvalid, kind.Field, kind.Type, kind.Value)
-	case err != nil && !errors.Is(err, io.EOF):
+	if err := strictjson.Decode(r.Body, v); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: body: %w", ErrInvalid, err)
-	}
-	if d.More() {
-		return fmt.Errorf("%w: body: more than one JSON value", ErrInvalid)
 	}
 	return nil
 }

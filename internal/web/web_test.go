@@ -191,9 +191,11 @@ func TestAMethodIsRefusedOnlyToWhoMayAsk(t *testing.T) {
 
 func TestABadBodyIsToldOfInTheWordsOfJSON(t *testing.T) {
 	for _, c := range []struct{ name, target, body, want string }{
-		{"a number for a text", "/api/send", `{"template":"a","user":7}`, "body: user: write a string, not number"},
-		{"a text for a switch", "/api/campaigns/c/pause", `{"schedule":"yes"}`, "body: schedule: write a bool, not string"},
-		{"a list", "/api/send", `[]`, "body: write an object, not array"},
+		{"a number for a text", "/api/send", `{"template":"a","user":7}`, "body: user: must be a string, not a number"},
+		{"a text for a switch", "/api/campaigns/c/pause", `{"schedule":"yes"}`, "body: schedule: must be true or false, not a string"},
+		{"a key that is not known", "/api/pixels", `{"campaign":"c","usr":"u"}`, `body: unknown key \"usr\"; there are campaign, user`},
+		{"no JSON", "/api/send", `template=a`, "body: not JSON"},
+		{"a list", "/api/send", `[]`, "body: must be an object, not an array"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := request(web.New(web.Config{Operations: &operations{}}), "POST", c.target, c.body)
