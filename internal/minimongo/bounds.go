@@ -14,12 +14,14 @@ var everything = []span{{}}
 const maxSpans = 20_000
 
 // after is the first key that does not begin with p.
-func after(p []byte) []byte {
+func after(p []byte) []byte { return increment(bytes.Clone(p)) }
+
+// increment turns p into what is after it.
+func increment(p []byte) []byte {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] != 0xff {
-			out := bytes.Clone(p[:i+1])
-			out[i]++
-			return out
+			p[i]++
+			return p[:i+1]
 		}
 	}
 	return nil
@@ -32,16 +34,10 @@ func pointSpan(key []byte) span { return span{lo: key, hi: after(key)} }
 func predicateSpans(p *predicate, multikey bool) (spans []span, points, ok bool) {
 	switch p.op {
 	case "$eq", "$in":
-		for _, v := range p.args {
-			if v.Type == tArray && multikey {
-				return nil, false, false // the index holds its elements
-			}
-			spans = append(spans, pointSpan(appendKey(nil, v)))
-			if v.Type == tNull { // undefined counts as null, but an empty array has the same key: the filter tells them apart
-				spans = append(spans, pointSpan([]byte{classUndefined}))
-			}
+		if multikey && slices.ContainsFunc(p.args, func(v value) bool { return v.Type == tArray }) {
+			return nil, false, false // the index holds its elements
 		}
-		return normalize(spans), true, true
+		return normalize(pointSpans(p.args)), true, true
 	case "$gt", "$gte", "$lt", "$lte":
 		v := p.args[0]
 		switch v.Type {
@@ -68,9 +64,30 @@ func predicateSpans(p *predicate, multikey bool) (spans []span, points, ok bool)
 	return nil, false, false
 }
 
+// pointSpans is a span for each value. A list may have thousands, so their keys share memory.
+func pointSpans(vals []value) []span {
+	spans := make([]span, 0, len(vals)+1)
+	buf := make([]byte, 0, 32*len(vals))
+	for _, v := range vals {
+		at := len(buf)
+		buf = appendKey(buf, v)
+		lo := buf[at:len(buf):len(buf)]
+		at = len(buf)
+		buf = append(buf, lo...)
+		spans = append(spans, span{lo: lo, hi: increment(buf[at:len(buf):len(buf)])})
+		if v.Type == tNull { // undefined counts as null, but an empty array has the same key: the filter tells them apart
+			spans = append(spans, pointSpan([]byte{classUndefined}))
+		}
+	}
+	return spans
+}
+
 // normalize sorts spans and joins those that overlap.
 func normalize(spans []span) []span {
-	slices.SortFunc(spans, func(a, b span) int { return bytes.Compare(a.lo, b.lo) })
+	byStart := func(a, b span) int { return bytes.Compare(a.lo, b.lo) }
+	if !slices.IsSortedFunc(spans, byStart) {
+		slices.SortFunc(spans, byStart)
+	}
 	out := spans[:0]
 	for _, s := range spans {
 		if n := len(out); n > 0 && (out[n-1].hi == nil || bytes.Compare(s.lo, out[n-1].hi) < 0) {

@@ -143,7 +143,7 @@ func (q *query) targets(ctx context.Context, tx *bolt.Tx, c *collection, multi b
 		return q.firstSorted(ctx, tx, p)
 	}
 	var out []target
-	m := &matching{scan: newScan(tx, p), filter: q.filter}
+	m := p.read(tx, q.filter)
 	for {
 		id, doc, err := m.nextMatch(ctx)
 		if err != nil || doc == nil {
@@ -157,7 +157,7 @@ func (q *query) targets(ctx context.Context, tx *bolt.Tx, c *collection, multi b
 }
 
 func (q *query) firstSorted(ctx context.Context, tx *bolt.Tx, p *plan) ([]target, error) {
-	src, err := sortAll(ctx, &matching{scan: newScan(tx, p), filter: q.filter}, q.order)
+	src, err := sortAll(ctx, p.read(tx, q.filter), q.order)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@ type cursor struct {
 	peeked    document
 	used      time.Time
 	closed    bool
+
+	projection *projection // nil: documents are shown whole
 }
 
 func (c *cursor) close() {
@@ -48,14 +50,26 @@ func (c *cursor) batch(ctx context.Context, dst []byte, name string, n int64) (o
 				return nil, false, err
 			}
 		}
-		if more = c.peeked != nil; !more || i == n || i > 0 && len(dst)-start+len(c.peeked) > maxBatch {
-			dst, _ = bsoncore.AppendArrayEnd(dst, at)
-			return dst, more, nil
+		before := len(dst)
+		if more = c.peeked != nil && i < n; more {
+			dst = c.appendShown(dst, int(i))
+			more = i == 0 || len(dst)-start <= maxBatch
 		}
-		dst = appendHeader(dst, tDocument, arrayKey(int(i)))
-		dst = append(dst, c.peeked...)
+		if !more {
+			dst, _ = bsoncore.AppendArrayEnd(dst[:before], at)
+			return dst, c.peeked != nil, nil
+		}
 		c.peeked = nil
 	}
+}
+
+// appendShown appends what the query shows of the document at hand, as the element at a position of an array.
+func (c *cursor) appendShown(dst []byte, i int) []byte {
+	dst = appendPosition(dst, tDocument, i)
+	if c.projection == nil {
+		return append(dst, c.peeked...)
+	}
+	return c.projection.appendTo(dst, c.peeked)
 }
 
 type cursors struct {

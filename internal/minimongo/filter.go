@@ -53,6 +53,18 @@ func (p *predicate) match(doc []byte) bool { return walkPath(doc, p.parts, p.lea
 
 func (f *filter) match(doc []byte) bool { return f.root.match(doc) }
 
+// without is what is left to test where a predicate is known to hold.
+func (f *filter) without(known *predicate) *filter {
+	all, _ := f.root.(allOf)
+	rest := make(allOf, 0, len(all))
+	for _, e := range all {
+		if e != expr(known) {
+			rest = append(rest, e)
+		}
+	}
+	return &filter{root: rest, conjuncts: f.conjuncts}
+}
+
 func parseFilter(doc document) (*filter, error) {
 	root, err := parseQuery(doc, 0)
 	if err != nil {
@@ -307,16 +319,14 @@ func parseIn(p *predicate, v value) (expr, error) {
 			plain = append(plain, e)
 		}
 	}
-	set := make(map[string]struct{}, len(plain))
-	var buf []byte
-	for _, e := range plain {
-		buf = appendKey(buf[:0], e)
-		set[string(buf)] = struct{}{}
-	}
 	in := &predicate{path: p.path, parts: p.parts, leaf: true, op: "$in", args: plain}
+	var set map[string]struct{} // made when it is needed: often an index gives just those of the list
 	in.test = func(v value, exists bool) bool {
 		if !exists || v.Type == tUndefined {
 			return null
+		}
+		if set == nil {
+			set = keySet(plain)
 		}
 		var scratch [64]byte
 		_, ok := set[string(appendKey(scratch[:0], v))]
@@ -330,4 +340,14 @@ func parseIn(p *predicate, v value) (expr, error) {
 		return noneOf{e}, nil
 	}
 	return e, nil
+}
+
+func keySet(vals []value) map[string]struct{} {
+	set := make(map[string]struct{}, len(vals))
+	var buf []byte
+	for _, v := range vals {
+		buf = appendKey(buf[:0], v)
+		set[string(buf)] = struct{}{}
+	}
+	return set
 }

@@ -12,7 +12,6 @@ type query struct {
 	filter      *filter
 	order       []sortField
 	hint        *value
-	projection  *projection
 	skip, limit int64
 }
 
@@ -25,7 +24,7 @@ func (q *query) open(ctx context.Context, tx *bolt.Tx, c *collection) (source, *
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &matching{scan: newScan(tx, p), filter: q.filter}
+	m := p.read(tx, q.filter)
 	var src source = m
 	if len(q.order) > 0 && !p.sorted {
 		if src, err = sortAll(ctx, src, q.order); err != nil {
@@ -35,17 +34,15 @@ func (q *query) open(ctx context.Context, tx *bolt.Tx, c *collection) (source, *
 	if q.skip > 0 || q.limit > 0 {
 		src = &window{src: src, skip: q.skip, limit: q.limit}
 	}
-	if q.projection != nil {
-		src = &mapped{src: src, fn: q.projection.apply}
-	}
 	return src, m, nil
 }
 
 type findCommand struct {
 	query
-	coll      string
-	batchSize int64
-	single    bool
+	coll       string
+	projection *projection
+	batchSize  int64
+	single     bool
 }
 
 func parseFind(r *request) (*findCommand, error) {
@@ -95,7 +92,7 @@ func (s *Server) find(r *request, dst []byte) ([]byte, error) {
 	if err == nil {
 		var src source
 		if src, _, err = f.open(r.ctx, tx, c); err == nil {
-			return s.answer(r, dst, &cursor{namespace: r.db + "." + f.coll, tx: tx, src: src}, f.batchSize, f.single)
+			return s.answer(r, dst, &cursor{namespace: r.db + "." + f.coll, tx: tx, src: src, projection: f.projection}, f.batchSize, f.single)
 		}
 	}
 	tx.Rollback()

@@ -8,6 +8,7 @@ import (
 type findAndModify struct {
 	query
 	coll                     string
+	projection               *projection
 	update                   *update
 	remove, upsert, newValue bool
 }
@@ -117,7 +118,7 @@ func (s *Server) runFindAndModify(r *request, tx *bolt.Tx, f *findAndModify) ([]
 		return bsoncore.AppendNullElement(out, "value"), nil
 	}
 	if f.projection != nil {
-		shown = f.projection.apply(shown)
+		shown = f.projection.appendTo(nil, shown)
 	}
 	return bsoncore.AppendDocumentElement(out, "value", shown), nil
 }

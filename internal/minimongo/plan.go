@@ -7,15 +7,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A plan says in which order which keys of one bucket are read. The filter is always applied to
-// the documents that come out.
+// A plan says in which order which keys of one bucket are read. The filter is applied to the documents that come out, but
+// for what the keys themselves have told.
 type plan struct {
 	coll    *collection
 	ix      *index // nil: the documents themselves, in the order of _id
 	spans   []span
-	bounded int  // how many fields of the index the filter bounds
-	lookup  bool // all spans are single _ids
-	sorted  bool // comes out in the order that was asked for
+	bounded int        // how many fields of the index the filter bounds
+	lookup  bool       // all spans are single _ids
+	known   *predicate // holds for all documents in the spans; nil: none is known to
+	sorted  bool       // comes out in the order that was asked for
 	reverse bool
 }
 
@@ -121,12 +122,36 @@ func (c *collection) bound(ix *index, f *filter, order []sortField) *plan {
 		if len(spans) == 1 && fixed == i {
 			fixed++
 		}
-		p.lookup = ix == nil
+		if ix == nil {
+			p.lookup, p.known = true, onlyOn(f, fd.path)
+		}
 	}
 	if len(order) > 0 && !multikey && (ix == nil || !ix.sparse || p.bounded > 0) {
 		p.sorted, p.reverse = sortedBy(fields, fixed, order)
 	}
 	return p
+}
+
+// onlyOn is the one predicate on a path, or nil where there are several.
+func onlyOn(f *filter, path string) (only *predicate) {
+	for _, p := range f.conjuncts {
+		if p.path == path {
+			if only != nil {
+				return nil
+			}
+			only = p
+		}
+	}
+	return only
+}
+
+// read gives the documents in the spans that the filter accepts. An _id is never an array, so the documents under the keys of
+// given _ids are those that have them.
+func (p *plan) read(tx *bolt.Tx, f *filter) *matching {
+	if p.known != nil {
+		f = f.without(p.known)
+	}
+	return &matching{scan: newScan(tx, p), filter: f}
 }
 
 func prefixed(prefix []byte, s span) span {

@@ -19,9 +19,12 @@ type scan struct {
 	cur    *bolt.Cursor
 	at     int // current span, counted in reading order
 	inside bool
+	ahead  entryAt             // reading forwards: what was found behind the last span
 	seen   map[string]struct{} // ids that a multikey index has given already
 	keys   int
 }
+
+type entryAt struct{ k, v []byte }
 
 func newScan(tx *bolt.Tx, p *plan) *scan {
 	s := &scan{plan: p, docs: tx.Bucket(p.coll.documents())}
@@ -63,6 +66,7 @@ func (s *scan) nextKey() (k, v []byte) {
 				s.keys++
 				return k, v
 			}
+			s.ahead = entryAt{k, v}
 		}
 		s.at++
 		s.inside = false
@@ -70,9 +74,14 @@ func (s *scan) nextKey() (k, v []byte) {
 	return nil, nil
 }
 
+// seek goes to the front of a span. Spans are in order, so where they lie close to each other, as the ids of a batch do, the
+// entry behind the last one is in this one or behind it, and nothing has to be looked for.
 func (s *scan) seek(sp span) (k, v []byte) {
 	if len(sp.lo) == 0 {
 		return s.cur.First()
+	}
+	if s.ahead.k != nil && bytes.Compare(s.ahead.k, sp.lo) >= 0 {
+		return s.ahead.k, s.ahead.v
 	}
 	return s.cur.Seek(sp.lo)
 }
@@ -162,17 +171,4 @@ func (w *window) next(ctx context.Context) (document, error) {
 		}
 	}
 	return doc, err
-}
-
-type mapped struct {
-	src source
-	fn  func(document) document
-}
-
-func (m *mapped) next(ctx context.Context) (document, error) {
-	doc, err := m.src.next(ctx)
-	if doc == nil {
-		return nil, err
-	}
-	return m.fn(doc), nil
 }

@@ -104,8 +104,9 @@ type projection struct {
 }
 
 type projected struct {
-	names map[string]*projected
-	leaf  bool
+	name     string
+	children []*projected // few, so that to walk them is faster than to hash a name
+	leaf     bool
 }
 
 func parseProjection(doc document) (*projection, error) {
@@ -170,14 +171,23 @@ func (p *projection) add(prefix []string, doc document) (kinds int, idSeen bool,
 	}
 }
 
+// at is the child of that name, or nil.
+func (n *projected) at(name []byte) *projected {
+	for _, c := range n.children {
+		if string(name) == c.name {
+			return c
+		}
+	}
+	return nil
+}
+
 func (n *projected) child(name string) *projected {
-	if n.names == nil {
-		n.names = map[string]*projected{}
+	c := n.at([]byte(name))
+	if c == nil {
+		c = &projected{name: name}
+		n.children = append(n.children, c)
 	}
-	if n.names[name] == nil {
-		n.names[name] = &projected{}
-	}
-	return n.names[name]
+	return c
 }
 
 func (n *projected) insert(parts []string, path string) error {
@@ -187,32 +197,33 @@ func (n *projected) insert(parts []string, path string) error {
 		}
 		n = n.child(part)
 	}
-	if n.leaf || n.names != nil {
+	if n.leaf || n.children != nil {
 		return errorf(31249, "Path collision at %s", path)
 	}
 	n.leaf = true
 	return nil
 }
 
-func (p *projection) apply(doc document) document {
-	return p.appendTo(make([]byte, 0, 256), doc, p.root)
+// appendTo appends what the projection shows of a document.
+func (p *projection) appendTo(dst []byte, doc document) []byte {
+	return p.appendDocument(dst, doc, p.root)
 }
 
-func (p *projection) appendTo(dst []byte, doc []byte, n *projected) []byte {
+func (p *projection) appendDocument(dst []byte, doc []byte, n *projected) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	for it := elementsOf(doc); ; {
 		k, v, ok := it.next()
 		if !ok {
 			break
 		}
-		sub := n.names[string(k)]
+		sub := n.at(k)
 		switch {
 		case sub == nil && p.include, sub != nil && sub.leaf && !p.include:
 		case sub == nil, sub.leaf:
 			dst = appendElement(dst, k, v)
 		case v.Type == tDocument:
 			dst = appendHeader(dst, tDocument, k)
-			dst = p.appendTo(dst, v.Data, sub)
+			dst = p.appendDocument(dst, v.Data, sub)
 		case v.Type == tArray:
 			dst = appendHeader(dst, tArray, k)
 			dst = p.appendArray(dst, v.Data, sub)
@@ -237,7 +248,7 @@ func (p *projection) appendArray(dst []byte, arr []byte, n *projected) []byte {
 		switch {
 		case v.Type == tDocument:
 			dst = appendHeader(dst, tDocument, key)
-			dst = p.appendTo(dst, v.Data, n)
+			dst = p.appendDocument(dst, v.Data, n)
 		case v.Type == tArray:
 			dst = appendHeader(dst, tArray, key)
 			dst = p.appendArray(dst, v.Data, n)

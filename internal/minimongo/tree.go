@@ -16,6 +16,13 @@ func appendElement(dst, key []byte, v value) []byte {
 	return append(appendHeader(dst, v.Type, key), v.Data...)
 }
 
+// appendPosition is appendHeader for an element of an array.
+func appendPosition(dst []byte, t bsoncore.Type, i int) []byte {
+	dst = append(dst, byte(t))
+	dst = strconv.AppendInt(dst, int64(i), 10)
+	return append(dst, 0)
+}
+
 func arrayKey(i int) []byte { return strconv.AppendInt(nil, int64(i), 10) }
 
 // A tree is a document (or array) that is being changed. Only the parts on the way to a

@@ -32,9 +32,13 @@ func DB(t testing.TB) *mongo.Database {
 
 // Server is a minimongo in memory with a database on it, for tests that need its hooks; it is always a
 // minimongo, whatever POSTBIT_TEST_MONGO_URI says.
-func Server(t testing.TB) (*minimongo.Server, *mongo.Database) {
+func Server(t testing.TB, change ...func(*minimongo.Config)) (*minimongo.Server, *mongo.Database) {
 	t.Helper()
-	s, err := minimongo.Open(minimongo.Config{})
+	var cfg minimongo.Config
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := minimongo.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
