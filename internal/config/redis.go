@@ -2,9 +2,11 @@ package config
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 
@@ -18,7 +20,8 @@ import (
 //	redis-sentinel://[user:pass@]host[:port],…[/db]?master=NAME       [&sentinel_password=…]; rediss-sentinel:// with TLS
 //	redis-cluster://[user:pass@]host[:port],…                         rediss-cluster:// with TLS
 //
-// Errors never show the address, which may hold a password.
+// With TLS, ?ca=FILE names a PEM file with the certificates to trust instead of the system's; it is read here. Errors never
+// show the address, which may hold a password.
 func RedisConnOpt(u URI) (asynq.RedisConnOpt, error) {
 	scheme, rest, ok := strings.Cut(u.Reveal(), ":")
 	form := strings.ToLower(scheme)
@@ -35,6 +38,14 @@ func RedisConnOpt(u URI) (asynq.RedisConnOpt, error) {
 	if strings.HasPrefix(form, "rediss") {
 		secure = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	if r.ca != "" {
+		if secure == nil {
+			return nil, fmt.Errorf(`parameter "ca": there is no TLS; write rediss://`)
+		}
+		if secure.RootCAs, err = authorities(r.ca); err != nil {
+			return nil, fmt.Errorf(`parameter "ca": %w`, err)
+		}
+	}
 	switch kind {
 	case "socket":
 		return asynq.RedisClientOpt{Network: "unix", Addr: r.path, Username: r.user, Password: r.password, DB: r.db}, nil
@@ -50,6 +61,26 @@ func RedisConnOpt(u URI) (asynq.RedisConnOpt, error) {
 	return asynq.RedisClientOpt{Addr: r.hosts[0], Username: r.user, Password: r.password, DB: r.db, TLSConfig: secure}, nil
 }
 
+// authorities reads the certificates of a PEM file.
+func authorities(file string) (*x509.CertPool, error) {
+	about, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !about.Mode().IsRegular() { // a device may have no end
+		return nil, fmt.Errorf("%s is no file", file)
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return pool, nil
+}
+
 type redisAddress struct {
 	hosts            []string
 	path             string
@@ -57,6 +88,7 @@ type redisAddress struct {
 	db               int
 	master           string
 	sentinelPassword string
+	ca               string
 }
 
 // parseRedis reads what stands after the scheme. net/url is of no help here: it refuses a list of hosts with ports.
@@ -91,13 +123,13 @@ func parseRedis(s, kind string) (r redisAddress, err error) {
 	if r.db, err = number(db); err != nil || r.db != 0 && kind == "cluster" {
 		return r, fmt.Errorf("the database must be a number (0 in a cluster)")
 	}
-	r.master, r.sentinelPassword = values.Get("master"), values.Get("sentinel_password")
+	r.master, r.sentinelPassword, r.ca = values.Get("master"), values.Get("sentinel_password"), values.Get("ca")
 	if kind == "sentinel" && r.master == "" {
 		return r, fmt.Errorf("names no master; add ?master=NAME, the name that the sentinels watch")
 	}
 	for k := range values {
-		if k != "db" && !(kind == "sentinel" && (k == "master" || k == "sentinel_password")) {
-			return r, fmt.Errorf("parameter %q: unknown%s", k, meant(k, []string{"db", "master", "sentinel_password"}))
+		if k != "db" && k != "ca" && !(kind == "sentinel" && (k == "master" || k == "sentinel_password")) {
+			return r, fmt.Errorf("parameter %q: unknown%s", k, meant(k, []string{"ca", "db", "master", "sentinel_password"}))
 		}
 	}
 	return r, nil

@@ -61,8 +61,13 @@ func TestRedisConnOptRefuses(t *testing.T) {
 		{"redis://u:%zz@h", "can't be read"},
 		{"redis://h?timeout=1", `"timeout": unknown`},
 		{"redis-sentinel://h?mater=m&master=m", `"mater": unknown; master?`},
+		{"redis://:hunter2@h?ca=/etc/ca.pem", `"ca": there is no TLS; write rediss://`},
+		{"redis-socket:/run/r.sock?ca=/etc/ca.pem", `"ca": there is no TLS`},
+		{"rediss://:hunter2@h?ca=/no/such/file", `"ca": stat /no/such/file`},
+		{"rediss://h?ca=/dev/zero", `"ca": /dev/zero is no file`},
+		{"rediss-cluster://h?ca=redis_test.go", `"ca": redis_test.go holds no PEM certificate`},
 	} {
-		if _, err := RedisConnOpt(NewURI(tc.uri)); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := RedisConnOpt(NewURI(tc.uri)); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want …%s…", tc.uri, err, tc.want)
 		}
 	}
