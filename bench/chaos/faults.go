@@ -157,7 +157,10 @@ func (h *house) hold(ctx context.Context, f fault) error {
 		defer h.mu.Unlock()
 		h.paused[f.Target] = on
 	}
+	turn := h.holding[f.Target]
 	h.keeping.Go(func() {
+		turn.Lock() // the end of the one before would be the end of this one, too
+		defer turn.Unlock()
 		set(true)
 		defer set(false)
 		if err := h.steer(ctx, "campaigns", "pause", f.Target, "--reason", "chaos"); err != nil {

@@ -43,9 +43,10 @@ type house struct {
 
 	mu      sync.Mutex
 	tally   tally
-	paused  map[string]bool // by a fault
-	pauses  []pauseSpan     // that were acknowledged
-	excused []span          // in which a worker could not see a pause
+	paused  map[string]bool        // by a fault
+	holding map[string]*sync.Mutex // by campaign, held while a fault has it paused
+	pauses  []pauseSpan            // that were acknowledged
+	excused []span                 // in which a worker could not see a pause
 
 	steering sync.Mutex // held while a run is resumed that a worker has paused, and when a fault is about to pause one
 }
@@ -60,7 +61,10 @@ type member struct {
 }
 
 func open(ctx context.Context, o settings) (_ *house, err error) {
-	h := &house{options: o, begun: time.Now(), members: map[string]*member{}, links: map[string]*proxy{}, paused: map[string]bool{}}
+	h := &house{options: o, begun: time.Now(), members: map[string]*member{}, links: map[string]*proxy{}, paused: map[string]bool{}, holding: map[string]*sync.Mutex{}}
+	for _, c := range campaigns {
+		h.holding[c.name] = new(sync.Mutex)
+	}
 	if h.Lab, err = lab.New("postbit-chaos-"); err != nil {
 		return nil, err
 	}

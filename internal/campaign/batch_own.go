@@ -24,13 +24,12 @@ type Owned struct {
 	id    string
 	owner string // random, one per Own
 	lease time.Duration
-	clk   interface{ Now() time.Time }
-	mono  func() time.Time
+	clock *leaseClock
 	epoch int64 // ours; beside Batch.Epoch since Renew must not look into a batch that another method replaces
 
-	mu    sync.Mutex
-	until time.Time // with a monotonic reading: from then on nothing new is begun
-	lost  bool
+	mu      sync.Mutex
+	renewed moment // before the last renewal that was answered: nothing new is begun when the lease has passed since
+	lost    bool
 }
 
 // Own takes a batch for its next pass (0: whichever that is) under a name that no other call uses. ErrStalePass, ErrBatchDone and
@@ -38,23 +37,29 @@ type Owned struct {
 //
 // [own] The epoch goes up in one find-and-modify, whose answer is the document. Issued again after a lost reply it raises the
 // epoch once more, which shuts out only ourselves as we would have been.
+//
+// That somebody's lease has run out is said by the database's clock, whatever this machine's says. Takeovers from the living are no fault
+// (the model allows them at every step), but each leaves a wave unconfirmed.
 func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) (*Owned, error) {
-	o := &Owned{coll: s.coll(run.Slot), id: BatchID(run.ID, n), owner: owner, lease: s.lease, clk: s.clk, mono: s.mono}
+	o := &Owned{coll: s.coll(run.Slot), id: BatchID(run.ID, n), owner: owner, lease: s.lease, clock: s.leases}
 	var doc bson.Raw
 	err := answered(ctx, func(ctx context.Context) (err error) {
-		now := s.clk.Now().Truncate(time.Millisecond)
+		o.renewed = o.clock.watch.now()
+		least, most, err := o.clock.now(ctx)
+		if err != nil {
+			return err
+		}
 		filter := bson.D{
 			{Key: "_id", Value: o.id},
 			{Key: "state", Value: bson.D{{Key: "$in", Value: bson.A{batchNew, batchOpen}}}},
-			{Key: "$or", Value: bson.A{bson.D{{Key: "owner", Value: owner}}, bson.D{unowned(now)}}},
+			{Key: "$or", Value: bson.A{bson.D{{Key: "owner", Value: owner}}, bson.D{unowned(least)}}},
 		}
 		if pass > 0 {
 			filter = append(filter, bson.E{Key: "pass", Value: pass - 1})
 		}
-		o.until = s.mono().Add(s.lease)
 		doc, err = o.coll.FindOneAndUpdate(ctx, filter, bson.D{
 			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}}},
-			{Key: "$set", Value: bson.D{{Key: "owner", Value: owner}, {Key: "owned_until", Value: now.Add(s.lease)}}},
+			{Key: "$set", Value: bson.D{{Key: "owner", Value: owner}, {Key: "owned_until", Value: leaseEnd(most, s.lease)}}},
 		}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
 		return err
 	})
@@ -69,6 +74,11 @@ func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) 
 	}
 	o.epoch = o.Batch.Epoch
 	return o, nil
+}
+
+// leaseEnd is the end of a lease that begins now: whole milliseconds, and no sooner.
+func leaseEnd(now time.Time, lease time.Duration) time.Time {
+	return now.Add(lease + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 func (s *Batches) whyNotOwned(ctx context.Context, run *Run, n, pass int) error {
@@ -92,13 +102,17 @@ func (b *Batch) ID() string { return BatchID(b.Run, b.N) }
 // Renew keeps others from taking the batch. A renewal that the server comes to late can't shorten what a later one set, and finds
 // no owner to renew once the batch was given back.
 func (o *Owned) Renew(ctx context.Context) error {
-	asked := o.mono()
+	var asked moment
 	var matched int64
 	err := answered(ctx, func(ctx context.Context) error {
-		asked = o.mono()
+		asked = o.clock.watch.now()
+		_, most, err := o.clock.now(ctx)
+		if err != nil {
+			return err
+		}
 		res, err := o.coll.UpdateOne(ctx,
 			bson.D{{Key: "_id", Value: o.id}, {Key: "epoch", Value: o.epoch}, {Key: "owner", Value: o.owner}},
-			bson.D{{Key: "$max", Value: bson.D{{Key: "owned_until", Value: o.clk.Now().Truncate(time.Millisecond).Add(o.lease)}}}})
+			bson.D{{Key: "$max", Value: bson.D{{Key: "owned_until", Value: leaseEnd(most, o.lease)}}}})
 		if err == nil {
 			matched = res.MatchedCount
 		}
@@ -113,16 +127,17 @@ func (o *Owned) Renew(ctx context.Context) error {
 		o.lost = true
 		return fmt.Errorf("batch %s: %w", o.id, ErrLostOwnership)
 	}
-	o.until = asked.Add(o.lease)
+	o.renewed = asked
 	return nil
 }
 
 // Alive reports whether a claim or a mail may be begun: not after the ownership was lost, nor when the last renewal is so
-// old that it may have been, by this machine's monotonic clock.
+// old that it may have been, by either of this machine's clocks: the monotonic one stands while the machine sleeps.
 func (o *Owned) Alive() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.lost && o.mono().Before(o.until)
+	mono, wall := o.clock.watch.now().since(o.renewed)
+	return !o.lost && mono < o.lease && wall < o.lease
 }
 
 // Result is what has become of one user. For whoever stays Waiting a Claim is kept for the next look; for any other final outcome than

@@ -13,26 +13,26 @@ import (
 	"postbit/internal/clock"
 )
 
-// TakeoverAfter is how long after owned_until a batch may be taken from its owner: clocks of two workers may differ by that much.
+// TakeoverAfter is how long after owned_until a batch may be taken from its owner: what two workers know of the database's clock may differ by that much.
 const TakeoverAfter = 10 * time.Second
 
 // Batches is the store of batch documents. There is a collection per month of the runs' slots.
 type Batches struct {
-	db    *mongo.Database
-	clk   *clock.Clock
-	lease time.Duration
-	mono  func() time.Time // the machine's monotonic clock
+	db     *mongo.Database
+	clk    *clock.Clock
+	lease  time.Duration
+	leases *leaseClock
 }
 
 // NewBatches returns the store. Everything is written durably and read from the primary, whatever the database's defaults say.
 func NewBatches(db *mongo.Database, clk *clock.Clock) *Batches {
-	return &Batches{db: db, clk: clk, lease: 30 * time.Second, mono: time.Now}
+	return &Batches{db: db, clk: clk, lease: 30 * time.Second, leases: newLeaseClock(db, clk, systemStopwatch())}
 }
 
-// WithMonotonic returns the store with another monotonic clock, for tests of workers that were stopped for a while.
+// WithMonotonic returns the store on a machine with other clocks (now has a monotonic reading), for tests of workers that were stopped for a while.
 func (s *Batches) WithMonotonic(now func() time.Time) *Batches {
 	c := *s
-	c.mono = now
+	c.leases = newLeaseClock(s.db, s.clk, stopwatch{mono: now, wall: func() time.Time { return now().Round(0) }})
 	return &c
 }
 

@@ -19,6 +19,9 @@ func New() *Clock { return &Clock{} }
 // At returns a clock that stands at t until Advance moves it.
 func At(t time.Time) *Clock { return &Clock{source: func() time.Time { return t }} }
 
+// Stands reports whether the clock is one of At, which no machine keeps, so that there is nothing to compare it with.
+func (c *Clock) Stands() bool { return c.source != nil }
+
 // Now is the current time, UTC, without a monotonic reading.
 func (c *Clock) Now() time.Time {
 	now := time.Now()
