@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
+
+	"postbit/internal/quantity"
 )
 
 // What mail programs put up with.
@@ -69,9 +71,9 @@ func (l *linter) fields(users []bson.Raw) {
 		}
 		switch {
 		case missing == len(users):
-			l.warn(".User.%s: none of %d users has it%s", f, len(users), suggestField(users, path))
+			l.warn(".User.%s: none of %s has it%s", f, quantity.Of(len(users), "user"), suggestField(users, path))
 		case missing > 0 && printed[f]:
-			l.warn(".User.%s: missing for %d of %d users, whose mail has nothing there unless `default` or `with` provides", f, missing, len(users))
+			l.warn(".User.%s: missing for %d of %s, whose mail has nothing there unless `default` or `with` provides", f, missing, quantity.Of(len(users), "user"))
 		}
 	}
 }

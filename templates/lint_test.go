@@ -24,7 +24,7 @@ func TestLint(t *testing.T) {
 		{name: "a misspelt field", edit: func(t *Template) { t.HTML += "{{ .User.nmae }}" }, users: []string{`{"name": "a"}`, `{"name": "b"}`},
 			want: []string{".User.nmae: none of 2 users has it; name?"}},
 		{name: "a misspelt nested field", edit: func(t *Template) { t.HTML += "{{ .User.a.ctiy }}" }, users: []string{`{"a": {"city": "a"}}`},
-			want: []string{".User.a.ctiy: none of 1 users has it; city?"}},
+			want: []string{".User.a.ctiy: none of 1 user has it; city?"}},
 		{name: "a field that some lack", edit: func(t *Template) { t.HTML += "{{ .User.city }}" }, users: []string{`{"city": "a"}`, `{}`, `{"city": null}`},
 			want: []string{".User.city: missing for 2 of 3 users"}},
 		{name: "a field with a default", edit: func(t *Template) { t.HTML += `{{ .User.city | default "x" }}` }, users: []string{`{"city": "a"}`, `{}`}},

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"postbit/internal/quantity"
 )
 
 // Action is what a plan does with one template.
@@ -47,7 +49,7 @@ func (c Change) String() string {
 		s += ", index assigned"
 	}
 	if c.Adopted > 0 {
-		s += fmt.Sprintf(", adopted from %s users", thousands(c.Adopted))
+		s += fmt.Sprintf(", adopted from %s", quantity.Of(c.Adopted, "user"))
 	}
 	return s
 }
@@ -216,7 +218,7 @@ func (p *push) checkBits(ctx context.Context, o PushOptions) error {
 		case n > 0 && o.Adopt:
 			c.Adopted = n
 		case n > 0:
-			p.refusal.add("%s: bit %d is set on %s users but no template owns it: import it, or --adopt", c.Name, c.BitIndex, thousands(n))
+			p.refusal.add("%s: bit %d is set on %s but no template owns it: import it, or --adopt", c.Name, c.BitIndex, quantity.Of(n, "user"))
 		}
 	}
 	bit := 0
@@ -356,13 +358,4 @@ func (r *Registry) PlanRetire(ctx context.Context, now time.Time, names ...strin
 		return nil, &refused
 	}
 	return p, nil
-}
-
-// thousands writes 4112009 as 4,112,009.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"postbit/internal/bitfield"
+	"postbit/internal/quantity"
 	"postbit/internal/users"
 )
 
@@ -59,7 +60,7 @@ func (c bitsShowCmd) Run(ctx context.Context, a *app) error {
 		if g.json {
 			return g.printJSON(shown)
 		}
-		fmt.Fprintf(g.out, "%s: %s, %d bytes, %d bits\n", visible(shown.User), shown.Form, shown.Bytes, len(shown.Bits))
+		fmt.Fprintf(g.out, "%s: %s, %s, %s\n", visible(shown.User), shown.Form, quantity.Of(shown.Bytes, "byte"), quantity.Of(len(shown.Bits), "bit"))
 		t := table{header: []string{"BIT", "TEMPLATE"}}
 		for _, b := range shown.Bits {
 			name := b.Name

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"postbit/internal/backfill"
+	"postbit/internal/quantity"
 )
 
 type bitsBackfillCmd struct {
@@ -170,13 +171,14 @@ func (g *graph) showBackfill(ctx context.Context, b *backfillJSON) error {
 		g.say("%s: %s", visible(e.User), visible(e.Why))
 	}
 	if b.Applied {
-		g.say("%s users in %s, %s a second", count(b.Users), b.took.Round(10*time.Millisecond), count(int64(perSecond(b.Users, b.took))))
+		g.say("%s in %s, %s a second", quantity.Of(b.Users, "user"), b.took.Round(10*time.Millisecond), count(int64(perSecond(b.Users, b.took))))
 		runs, err := g.campaigns.Unfinished(ctx)
 		if err != nil {
 			return err
 		}
 		if len(runs) > 0 {
-			g.say("%d runs are under way. A mail of theirs that is refused takes its bit back, also where your records have it; look with `bits check` when they are done", len(runs))
+			g.say("%s under way. A mail of such a run that is refused takes its bit back, also where your records have it; look with `bits check` when it is done",
+				quantity.Of(len(runs), "run")+" "+quantity.Verb(len(runs), "is", "are"))
 		}
 	}
 	if g.json {

@@ -9,6 +9,7 @@ import (
 
 	"postbit/internal/backfill"
 	"postbit/internal/bitfield"
+	"postbit/internal/quantity"
 )
 
 type bitsCheckCmd struct {
@@ -143,8 +144,9 @@ func (g *graph) showCheck(c *bitsCheckJSON) error {
 	if n := c.Differ - int64(len(c.Differences)); n > 0 {
 		fmt.Fprintf(g.out, "… and %s more (--limit 0 lists all)\n", count(n))
 	}
-	g.say("%s users compared, %s differ (%s bits missing, %s beyond the source, %s fields unreadable); %s users of the source are not in the collection",
-		count(c.Users), count(c.Differ), count(c.MissingBits), count(c.ExtraBits), count(c.Unreadable), count(c.Missing))
+	g.say("%s compared, %s %s (%s missing, %s beyond the source, %s unreadable); %s of the source %s not in the collection",
+		quantity.Of(c.Users, "user"), count(c.Differ), quantity.Verb(c.Differ, "differs", "differ"), quantity.Of(c.MissingBits, "bit"), count(c.ExtraBits),
+		quantity.Of(c.Unreadable, "field"), quantity.Of(c.Missing, "user"), quantity.Verb(c.Missing, "is", "are"))
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"postbit/internal/config"
 	"postbit/internal/demo"
 	"postbit/internal/embedded"
+	"postbit/internal/quantity"
 	"postbit/templates"
 )
 
@@ -237,7 +238,7 @@ func (d *demoRun) seed(ctx context.Context, world demo.World) error {
 			}
 		}
 	}
-	d.say("made up %s users", count(int64(d.Users)))
+	d.say("made up %s", quantity.Of(d.Users, "user"))
 	return insert()
 }
 

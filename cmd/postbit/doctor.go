@@ -15,6 +15,7 @@ import (
 
 	"postbit/internal/analytics"
 	"postbit/internal/config"
+	"postbit/internal/quantity"
 	"postbit/templates"
 )
 
@@ -269,7 +270,7 @@ func (d *doctor) lookAtRedis(ctx context.Context) {
 	for _, q := range depths {
 		archived += q.Archived
 	}
-	d.note("redis", checkOK, "answers; %d tasks given up, which the scheduler looks after", archived)
+	d.note("redis", checkOK, "answers; %s given up, which the scheduler looks after", quantity.Of(archived, "task"))
 }
 
 func (d *doctor) lookAtSMTP(ctx context.Context) {

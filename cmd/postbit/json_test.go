@@ -222,7 +222,7 @@ func TestTheShapesOfJSON(t *testing.T) {
 
 	check("version")
 	check("templates", "import", "owned.json")
-	s.refuses(exitUsage, []string{"winback: bit 7 is set on 1 users but no template owns it: import it, or --adopt"}, "templates", "push", "templates")
+	s.refuses(exitUsage, []string{"winback: bit 7 is set on 1 user but no template owns it: import it, or --adopt"}, "templates", "push", "templates")
 	check("templates", "push", "templates", "--adopt")
 	check("templates", "list")
 	check("templates", "show", "winback")

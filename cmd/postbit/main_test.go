@@ -398,14 +398,6 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 12: "12", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 4112009: "4,112,009"} {
-		if got := count(n); got != want {
-			t.Errorf("%d: got %s, want %s", n, got, want)
-		}
-	}
-}
-
 func TestTablesAlignWhatATerminalShows(t *testing.T) {
 	tab := table{header: []string{"NAME", "N"}}
 	tab.add("陽翔", "5")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/rivo/uniseg"
 	"golang.org/x/term"
+
+	"postbit/internal/quantity"
 )
 
 // printJSON writes v as one line of JSON.
@@ -92,13 +94,7 @@ func visible(s string) string {
 }
 
 // count writes a number with commas: 4,112,009.
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func count(n int64) string { return quantity.Digits(n) }
 
 // stamp writes a time as in RFC 3339, in whole seconds UTC; "-" for none.
 func stamp(t time.Time) string {

@@ -11,6 +11,7 @@ import (
 
 	"postbit/internal/analytics"
 	"postbit/internal/campaign"
+	"postbit/internal/quantity"
 	"postbit/internal/report"
 )
 
@@ -59,12 +60,12 @@ const shownRuns = 3
 func (p *reportPage) runs(runs []report.Run) {
 	for i, r := range runs {
 		if i == shownRuns {
-			p.line(fmt.Sprintf("and %d earlier runs", len(runs)-i))
+			p.line("and " + quantity.Of(len(runs)-i, "earlier run"))
 			return
 		}
 		line := r.ID + "  " + string(r.State)
 		if !r.State.Finished() {
-			line += fmt.Sprintf(", %s of %s users decided", count(r.Counts.Checked-r.Counts.Deferred), count(r.Counts.Audience))
+			line += fmt.Sprintf(", %s of %s decided", count(r.Counts.Checked-r.Counts.Deferred), quantity.Of(r.Counts.Audience, "user"))
 		}
 		if r.Paused != "" {
 			line += ", paused: " + r.Paused

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"postbit/internal/quantity"
 	"postbit/internal/users"
 	"postbit/templates"
 )
@@ -66,7 +67,7 @@ func (c templatesLintCmd) Run(ctx context.Context, a *app) error {
 		for _, w := range out.Warnings {
 			fmt.Fprintln(a.out, visible(w.String()))
 		}
-		a.say("%d templates, %d warnings", out.Templates, len(out.Warnings))
+		a.say("%s, %s", quantity.Of(out.Templates, "template"), quantity.Of(len(out.Warnings), "warning"))
 	}
 	if err == nil && c.Strict && len(out.Warnings) > 0 {
 		return errNo

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"postbit/internal/backfill"
+	"postbit/internal/quantity"
 	"postbit/internal/users"
 )
 
@@ -112,7 +113,7 @@ func (c markUsers) show(g *graph, m *backfill.Marked, notFound []string) error {
 	}
 	g.say("%s %s", count(m.Found), what)
 	if m.Missing > 0 {
-		g.say("%s are not in the collection", count(m.Missing))
+		g.say("%s %s not in the collection", count(m.Missing), quantity.Verb(m.Missing, "is", "are"))
 	}
 	return nil
 }

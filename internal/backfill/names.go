@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"postbit/internal/bitfield"
+	"postbit/internal/quantity"
 )
 
 // Names maps what sources call a template to its bit: its name, or its index where a template owns it.
@@ -149,6 +150,6 @@ func (e *UnknownError) Error() string {
 	if len(names) > len(shown) {
 		more = fmt.Sprintf(" and %d more", len(names)-len(shown))
 	}
-	return fmt.Sprintf("%d times a template is named that postbit does not know: %s%s; register them with `templates import`, or leave them out with --skip-unknown. Nothing was written",
-		e.Rows, strings.Join(shown, ", "), more)
+	return fmt.Sprintf("%s a template is named that postbit does not know: %s%s; register them with `templates import`, or leave them out with --skip-unknown. Nothing was written",
+		quantity.Of(e.Rows, "time"), strings.Join(shown, ", "), more)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"postbit/internal/quantity"
 	"postbit/rules"
 )
 
@@ -63,8 +64,8 @@ func (f *file) audienceWarning(ctx context.Context, o ApplyOptions) (string, err
 	case n == 0:
 		return "the audience is empty now", nil
 	case slowest != (Rate{}) && n > most:
-		return fmt.Sprintf("limits.rate %s lets through at most %d mails within expires_after (%s), and the audience is larger: the rest is skipped as expired",
-			slowest, most, FormatDuration(s.ExpiresAfter)), nil
+		return fmt.Sprintf("limits.rate %s lets through at most %s within expires_after (%s), and the audience is larger: the rest is skipped as expired",
+			slowest, quantity.Of(most, "mail"), FormatDuration(s.ExpiresAfter)), nil
 	}
 	return "", nil
 }
