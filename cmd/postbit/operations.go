@@ -225,7 +225,7 @@ func (o *operations) steer(ctx context.Context, name, action string, schedule bo
 	case "cancel":
 		err = o.campaigns.CancelRun(ctx, run.ID, cmp.Or(reason, "operator"))
 	default:
-		err = fmt.Errorf("%q is no way to steer a run: %w", action, web.ErrInvalid)
+		err = sorted{fmt.Errorf("%q is no way to steer a run", action), web.ErrInvalid}
 	}
 	if err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (o *operations) steerSchedule(ctx context.Context, name, action string) (*c
 	case "resume":
 		_, err = o.campaigns.Resume(ctx, name, o.clk.Now())
 	default:
-		err = fmt.Errorf("a schedule can be paused and resumed, not %sed: %w", action, web.ErrInvalid)
+		err = sorted{fmt.Errorf("a schedule can be paused and resumed; %s is for its runs", action), web.ErrInvalid}
 	}
 	if err != nil {
 		return nil, err
@@ -273,6 +273,12 @@ func (o *operations) Steer(ctx context.Context, name, action string, schedule bo
 	return forWeb(o.steer(ctx, name, action, schedule, reason))
 }
 
+// sorted is an error that says of which kind it is to whoever asks, and not once more in its text.
+type sorted struct{ err, kind error }
+
+func (e sorted) Error() string   { return e.err.Error() }
+func (e sorted) Unwrap() []error { return []error{e.err, e.kind} }
+
 // forWeb sorts errors into those that the API tells its client about.
 func forWeb[T any](v T, err error) (any, error) {
 	if err == nil {
@@ -288,7 +294,7 @@ func forWeb[T any](v T, err error) (any, error) {
 		{errors.As(err, &ambiguous) || errors.Is(err, scheduler.ErrKey), web.ErrInvalid},
 	} {
 		if c.is {
-			return nil, fmt.Errorf("%w: %w", c.as, err)
+			return nil, sorted{err, c.as}
 		}
 	}
 	return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
 
@@ -52,7 +53,7 @@ func (o *operations) pixel(ctx context.Context, campaign, ref string) (*pixelJSO
 		return nil, err
 	}
 	if o.urls.Pixel([8]byte{}, id, now) == "" { // whatever the run; before one is made
-		return nil, fmt.Errorf("%w: the user's id is over 1,024 bytes and can't be in a token: there is no pixel for this user", web.ErrInvalid)
+		return nil, sorted{errors.New("the user's id is over 1,024 bytes and can't be in a token: there is no pixel for this user"), web.ErrInvalid}
 	}
 	run, err := o.campaigns.ElsewhereRun(ctx, campaign, now)
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"postbit/internal/analytics"
 	"postbit/internal/config"
@@ -113,7 +112,7 @@ func (o *operations) reportQuery(name, from, to string, top int) (report.Query, 
 // invalid marks what was wrong with the question itself: exit code 2, or status 400.
 func invalid(err error) error {
 	if errors.Is(err, report.ErrRange) || errors.Is(err, report.ErrList) {
-		return &exitError{exitUsage, fmt.Errorf("%w: %w", web.ErrInvalid, err)}
+		return &exitError{exitUsage, sorted{err, web.ErrInvalid}}
 	}
 	return err
 }

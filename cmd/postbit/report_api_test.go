@@ -244,6 +244,9 @@ func TestAnswersOfTheAPIAreWhatItsDescriptionSays(t *testing.T) {
 			if err := api.check(row.path, row.method, status, contentType, body); err != nil {
 				t.Error(err)
 			}
+			if part := saidTwice(string(body)); row.status >= 400 && part != "" {
+				t.Errorf("it says %q twice: %s", part, body)
+			}
 		})
 	}
 	for _, operation := range api.operations() {
@@ -251,6 +254,17 @@ func TestAnswersOfTheAPIAreWhatItsDescriptionSays(t *testing.T) {
 			t.Errorf("nobody looked at an answer of %s", operation)
 		}
 	}
+}
+
+// saidTwice is a part of an error that stands there twice: an error that was wrapped in one that says the same.
+func saidTwice(text string) string {
+	parts := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(`:"{}`+"\n", r) })
+	for i := range parts {
+		if parts[i] = strings.TrimSpace(parts[i]); parts[i] != "" && slices.Contains(parts[:i], parts[i]) {
+			return parts[i]
+		}
+	}
+	return ""
 }
 
 // TestTheDescriptionIsStrict makes sure that the check above can fail.

@@ -108,9 +108,9 @@ func (o *operations) Send(ctx context.Context, r web.SendRequest) (any, error) {
 	sent, err := o.send(ctx, r.Template, r.User, r.Key, true)
 	switch {
 	case errors.Is(err, worker.ErrKeyTaken), errors.Is(err, worker.ErrNotSendable):
-		return nil, fmt.Errorf("%w: %w", web.ErrConflict, err)
+		return nil, sorted{err, web.ErrConflict}
 	case errors.Is(err, worker.ErrKey):
-		return nil, fmt.Errorf("%w: %w", web.ErrInvalid, err)
+		return nil, sorted{err, web.ErrInvalid}
 	}
 	return forWeb(sent, err)
 }

@@ -24,6 +24,8 @@ func TestSuppressAFile(t *testing.T) {
 	s.write("bad.csv", "1,unsubscribed\n2,bored\n")
 	s.must("users", "unsuppress", "1")
 	s.refuses(exitUsage, []string{"bad.csv:2"}, "users", "suppress", "--from", "bad.csv")
+	s.write("bad.jsonl", `{"user": "1"}`+"\n"+`{"user": 4}`+"\n")
+	s.refuses(exitUsage, []string{"bad.jsonl:2: user: must be a string, not a number"}, "users", "suppress", "--from", "bad.jsonl")
 	if after := s.must("users", "show", "1", "--json"); !strings.Contains(after, `"status":""`) {
 		t.Errorf("something of a bad file was done: %s", after)
 	}

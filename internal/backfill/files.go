@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -118,9 +120,29 @@ func parseLine(line []byte) (bson.Raw, error) {
 		return nil, errors.New("not a JSON object")
 	}
 	if err := bson.UnmarshalExtJSON(line, false, &doc); err != nil {
-		return nil, fmt.Errorf("not a JSON object: %w", err)
+		return nil, fieldFault(line, err)
 	}
 	return doc, nil
+}
+
+// fieldFault names the field of an object that is JSON, but no Extended JSON: the other reader doesn't.
+func fieldFault(object []byte, err error) error {
+	var fields map[string]json.RawMessage
+	if uerr := json.Unmarshal(object, &fields); uerr != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		var doc bson.Raw
+		ferr := bson.UnmarshalExtJSON(slices.Concat([]byte(`{"v":`), fields[name], []byte("}")), false, &doc)
+		var number *strconv.NumError
+		switch {
+		case errors.As(ferr, &number):
+			return fmt.Errorf("%s: not Extended JSON: %q is no number", name, clip(number.Num, 40))
+		case ferr != nil:
+			return fmt.Errorf("%s: not Extended JSON: %w", name, ferr)
+		}
+	}
+	return fmt.Errorf("not Extended JSON: %w", err)
 }
 
 func (s *File) columns() Columns {

@@ -54,6 +54,8 @@ func TestFile(t *testing.T) {
 			[]string{`{"$numberInt":"7"} "welcome" {"$date":{"$numberLong":"1767225600000"}} -`, `{"$oid":"665544332211009988776655"} {"$numberInt":"3"} - -`}, ""},
 		{"json, a path", `{"user":{"id":7},"mail":{"name":"welcome"}}`, func(f *File) { f.Columns = Columns{User: "user.id", Template: "mail.name"} }, []string{`{"$numberInt":"7"} "welcome" - -`}, ""},
 		{"json that breaks off", `{"user":7,"template":"welcome"}` + "\n" + `{"user":7,`, nil, []string{`{"$numberInt":"7"} "welcome" - -`}, "log:2: not a JSON object"},
+		{"an ObjectId that is none", `{"mail":1,"user":{"$oid":"zz"}}`, nil, nil, "log:1: user: not Extended JSON: the provided hex string is not a valid ObjectID"},
+		{"a number that is none", `{"user":{"$numberLong":"seven"}}`, nil, nil, `log:1: user: not Extended JSON: "seven" is no number`},
 		{"two objects on a line", `{"user":7}{"user":8}`, nil, nil, "log:1: not a JSON object"},
 		{"a line that is no object", `{"user":7}` + "\n17\n", nil, []string{`{"$numberInt":"7"} - - -`}, "log:2: not a JSON object"},
 		{"a JSON array", "[\n{}]", nil, nil, "one object on each line"},
