@@ -68,7 +68,8 @@ func TestTheWebSideNeedsNoDatabaseToAnswer(t *testing.T) {
 	if _, err := m.Listen("tcp", addr); err != nil {
 		t.Fatal(err)
 	}
-	s.serve("--roles", "worker,web") // over the same data directory
+	t.Setenv("POSTBIT_MONGO_URI", "mongodb://"+addr+"/app?directConnection=true") // now it is there, however slow the machine
+	s.serve("--roles", "worker,web")                                              // over the same data directory
 	s.await("the hit is counted", func() bool { return strings.Contains(s.must("report", "all", "--json"), `"hits":1,`) })
 }
 
