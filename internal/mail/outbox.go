@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime"
 	"mime/multipart"
 	"mime/quotedprintable"
@@ -16,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Delivery is a mail as it arrived in an outbox.
@@ -89,6 +92,14 @@ type outbox struct {
 	made map[string]bool // folders
 }
 
+// unfinished is the folder of files that are being written, all in one place, so that looking for those a killed process has left does not mean
+// looking through all mails. Writing one takes milliseconds: one that is older than abandoned has no writer. Should it have one all the
+// same (a process that was stopped), that writer finds it gone and its mail is a Retry, never one that is taken as sent.
+const (
+	unfinished = "tmp"
+	abandoned  = time.Minute
+)
+
 // outboxShards spreads files over folders, so that a run of a million mails can still be listed.
 const outboxShards = 256
 
@@ -97,10 +108,31 @@ func openOutbox(dir string, o Options) (*outbox, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("%w: outbox: names no folder; say outbox:DIR", ErrURL)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, unfinished), 0o700); err != nil {
+		return nil, fmt.Errorf("%w: outbox: %v", ErrURL, err)
+	}
+	if err := removeAbandoned(filepath.Join(dir, unfinished), time.Now().Add(-abandoned)); err != nil {
 		return nil, fmt.Errorf("%w: outbox: %v", ErrURL, err)
 	}
 	return &outbox{dir: dir, start: randomHex(4), observe: o.Observe, made: map[string]bool{}}, nil
+}
+
+// removeAbandoned removes the files of dir that nobody has written to since.
+func removeAbandoned(dir string, since time.Time) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if err == nil && info.Mode().IsRegular() && info.ModTime().Before(since) {
+			err = os.Remove(filepath.Join(dir, f.Name()))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have been finished, or another process is opening the outbox, too
+			return err
+		}
+	}
+	return nil
 }
 
 func randomHex(n int) string {
@@ -151,16 +183,18 @@ func (o *outbox) write(from, to string, msg []byte) (string, error) {
 	if err := o.folder(shard); err != nil {
 		return "", err
 	}
-	name := filepath.Join(shard, fmt.Sprintf("%s-%08d.eml", o.start, n))
-	path := filepath.Join(o.dir, name)
+	file := fmt.Sprintf("%s-%08d.eml", o.start, n)
+	name := filepath.Join(shard, file)
+	tmp := filepath.Join(o.dir, unfinished, file+".tmp")
 	b := make([]byte, 0, len(msg)+len(from)+len(to)+40)
 	b = append(b, "Return-Path: <"+from+">\r\nDelivered-To: "+to+"\r\n"...)
 	b = append(b, msg...)
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
-		os.Remove(path + ".tmp")
-		return "", err
+	err := os.WriteFile(tmp, b, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(o.dir, name))
 	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err != nil {
+		os.Remove(tmp)
 		return "", err
 	}
 	return name, nil

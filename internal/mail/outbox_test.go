@@ -2,6 +2,7 @@ package mail
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func emls(t *testing.T, dir string) []string {
@@ -117,6 +119,65 @@ func TestOutboxRefuses(t *testing.T) {
 	}
 	if _, err := Open("outbox:"+file, Options{}); err == nil {
 		t.Error("that is a file")
+	}
+}
+
+func TestWhatAKilledProcessLeftInAnOutboxIsRemoved(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		name string
+		file string
+		age  time.Duration
+		goes bool
+	}{
+		{"of a process that was killed", "tmp/0a0a0a0a-00000007.eml.tmp", 2 * abandoned, true},
+		{"of a process that may be alive", "tmp/0b0b0b0b-00000007.eml.tmp", abandoned / 2, false},
+		{"of a process whose clock is ahead", "tmp/0c0c0c0c-00000007.eml.tmp", -time.Hour, false},
+		{"a mail", "07/0a0a0a0a-00000006.eml", 1000 * time.Hour, false},
+		{"what somebody else keeps there", "07/notes.tmp", 1000 * time.Hour, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, c.file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("Return-Path: <news@ex"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(path, time.Time{}, now.Add(-c.age)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open("outbox:"+dir, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) != c.goes {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestAMailThatCannotBePutInItsPlaceIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	tr, err := Open("outbox:"+dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, tr)
+	o := tr.(*outbox)
+	inTheWay := filepath.Join(dir, "01", o.start+"-00000001.eml")
+	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := send(t, c, "a@example.com"); r.Class != Retry {
+		t.Errorf("%+v", r)
+	}
+	if files := emls(t, dir); len(files) != 0 {
+		t.Errorf("left behind: %q", files)
+	}
+	if r := send(t, c, "a@example.com"); r.Class != Accepted {
+		t.Errorf("%+v", r)
 	}
 }
 
