@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,6 +22,8 @@ type Evaluator struct {
 	fields   []string
 	bit      int
 	message  rules.Message
+	loader   *users.Loader
+	mailable atomic.Int32 // of a thousand users of the last load, how many may be sent to
 }
 
 // NewEvaluator evaluates for the run, which need not be stored: of it are read its Spec and StartedAt. With fields, those of
@@ -30,10 +33,15 @@ func NewEvaluator(run *campaign.Run, template *templates.Template, fields []stri
 	if err != nil {
 		return nil, err
 	}
-	return &Evaluator{
+	e := &Evaluator{
 		store: store, audience: audience, fields: fields, bit: template.BitIndex,
 		message: run.Spec.Message(template.Repeat, run),
-	}, nil
+	}
+	if e.loader, err = store.Loader(audience, fields, template.BitIndex); err != nil {
+		return nil, err
+	}
+	e.mailable.Store(1000)
+	return e, nil
 }
 
 // Decide asks the rules about one user. holdsClaim says that the run has claimed him already: his bit and last mail are then
@@ -44,32 +52,45 @@ func (e *Evaluator) Decide(u *users.User, holdsClaim bool, now time.Time) rules.
 	return rules.Check(&r, &e.message, now)
 }
 
-// Evaluated is a user and what the rules say about him, in the place of his id.
+// Evaluated is a user and what the rules say about him.
 type Evaluated struct {
-	Left     bool // he is gone from the audience, or deleted; there is no User
+	Left     bool // he is not in the audience
 	User     users.User
 	Decision rules.Decision
 }
 
-// Load reads the users with these ids, which must be in _id order, and evaluates them at now. holds says which of them the run
-// has claimed already; nil: none. The result has the order of ids.
-func (e *Evaluator) Load(ctx context.Context, ids []bson.RawValue, holds func(i int) bool, now time.Time) ([]Evaluated, error) {
-	loaded, err := e.store.Load(ctx, e.audience, ids, e.fields, e.bit)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Evaluated, len(ids))
-	n := 0 // both are in the order of ids
-	for i, id := range ids {
-		if n == len(loaded) || !sameID(loaded[n].ID, id) {
-			out[i].Left = true
-			continue
+// AtOnce is how many users to load next, as long as nobody knows better: so many that some 128 of them may be sent to, going by the
+// last load, and at most a whole batch. Where few may be sent to, a batch is one query; where most may, no more are read than can be sent
+// to while what was read is fresh.
+func (e *Evaluator) AtOnce() int {
+	return min(fewUsers*1000/max(int(e.mailable.Load()), 1), wholeBatch)
+}
+
+const (
+	fewUsers   = 128
+	wholeBatch = 500
+)
+
+// Load reads the users with these ids, which should be in _id order, evaluates them at now, and calls f for each place of the list, with
+// a nil user where he has left the audience, or is gone. The user is valid until f returns, but for ever where f returns true. holds says
+// which of them the run has claimed already; nil: none. rest is the places whom it did not come to, since those kept take much memory.
+func (e *Evaluator) Load(ctx context.Context, ids []bson.RawValue, holds func(i int) bool, now time.Time,
+	f func(i int, u *users.User, d rules.Decision) (keep bool)) (rest []int, err error) {
+	mailable := 0
+	rest, err = e.loader.Load(ctx, ids, func(i int, u *users.User) bool {
+		if u == nil {
+			return f(i, nil, rules.Decision{})
 		}
-		out[i].User = loaded[n]
-		out[i].Decision = e.Decide(&out[i].User, holds != nil && holds(i), now)
-		n++
+		d := e.Decide(u, holds != nil && holds(i), now)
+		if d.Outcome == rules.Send {
+			mailable++
+		}
+		return f(i, u, d)
+	})
+	if looked := len(ids) - len(rest); looked >= fewUsers && err == nil { // fewer, such as those who are read again, tell little of others
+		e.mailable.Store(int32(mailable * 1000 / looked))
 	}
-	return out, nil
+	return rest, err
 }
 
 // Each evaluates everybody in the audience as it is now. The user is valid until f returns.

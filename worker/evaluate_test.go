@@ -137,9 +137,9 @@ func TestEvaluateOutcomes(t *testing.T) {
 			if (x.Until != nil) != (decision == "defer") {
 				t.Errorf("until %v", x.Until)
 			}
-			loaded, err := e.Load(t.Context(), []bson.RawValue{stringID("a"), stringID(name), stringID("zz")}, nil, testStart)
-			if err != nil || len(loaded) != 3 || !loaded[0].Left || !loaded[2].Left {
-				t.Fatalf("%v, %v", loaded, err)
+			loaded := loadAll(t, e, []bson.RawValue{stringID("a"), stringID(name), stringID("zz")}, nil)
+			if !loaded[0].Left || !loaded[2].Left {
+				t.Fatalf("%v", loaded)
 			}
 			if loaded[1].Left != (rule == "left") {
 				t.Fatalf("left: %v", loaded[1].Left)
@@ -158,6 +158,35 @@ func TestEvaluateOutcomes(t *testing.T) {
 	}
 }
 
+// loadAll gives what Load says about each of the ids.
+func loadAll(t *testing.T, e *Evaluator, ids []bson.RawValue, holds func(int) bool) []Evaluated {
+	t.Helper()
+	out := make([]Evaluated, len(ids))
+	rest, err := e.Load(t.Context(), ids, holds, testStart, func(i int, u *users.User, d rules.Decision) bool {
+		if u == nil {
+			out[i].Left = true
+			return false
+		}
+		out[i].User, out[i].Decision = *u, d
+		return true
+	})
+	if err != nil || rest != nil {
+		t.Fatal(rest, err)
+	}
+	return out
+}
+
+// A batch of which few may be sent to is read at once; of one in which most may, no more than is sent to soon.
+func TestEvaluatorAtOnce(t *testing.T) {
+	for _, c := range []struct{ mailable, want int }{{1000, 128}, {999, 128}, {500, 256}, {256, 500}, {255, 500}, {1, 500}, {0, 500}} {
+		var e Evaluator
+		e.mailable.Store(int32(c.mailable))
+		if got := e.AtOnce(); got != c.want {
+			t.Errorf("%d of a thousand may be sent to: %d at once, want %d", c.mailable, got, c.want)
+		}
+	}
+}
+
 func TestEvaluateWhoHoldsAClaim(t *testing.T) {
 	h := newHouse(t)
 	h.insertOutcomes()
@@ -165,8 +194,7 @@ func TestEvaluateWhoHoldsAClaim(t *testing.T) {
 	h.check(err)
 	ids := []bson.RawValue{stringID("already_sent"), stringID("min_gap"), stringID("suppressed")}
 	for holder := range ids {
-		got, err := e.Load(h.ctx, ids, func(i int) bool { return i == holder }, testStart)
-		h.check(err)
+		got := loadAll(t, e, ids, func(i int) bool { return i == holder })
 		for i := range got {
 			want := rules.Skip
 			if i == holder && i < 2 {
@@ -383,11 +411,15 @@ func BenchmarkEvaluate(b *testing.B) {
 			return bare(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, {Key: "plan", Value: "free"}})
 		}))
 		rate(fmt.Sprintf("batches_of_%d/evaluated", size), batches(func(ids []bson.RawValue) int {
-			got, err := e.Load(b.Context(), ids, nil, testStart)
+			seen := 0
+			_, err := e.Load(b.Context(), ids, nil, testStart, func(_ int, u *users.User, d rules.Decision) bool {
+				seen++
+				return d.Outcome == rules.Send
+			})
 			if err != nil {
 				b.Fatal(err)
 			}
-			return len(got)
+			return seen
 		}))
 	}
 }

@@ -1,7 +1,7 @@
 package worker
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,39 +27,47 @@ type candidate struct {
 // fill loads and evaluates users until a wave's worth of them may be sent to, or nobody is left to look at.
 func (p *pass) fill(ctx context.Context) error {
 	for len(p.ready) < campaign.MaxWaveUsers && len(p.unseen) > 0 {
-		slice := p.unseen[:min(loadUsers, len(p.unseen))]
-		if err := p.load(ctx, slice); err != nil {
+		n := min(p.a.rules.AtOnce(), len(p.unseen))
+		rest, err := p.load(ctx, p.unseen[:n])
+		if err != nil {
 			return err
 		}
-		p.unseen = p.unseen[len(slice):]
+		p.unseen = append(rest, p.unseen[n:]...)
 	}
 	return nil
 }
 
-// load reads users and sorts them into those who may be sent to, those who are skipped and those who have to wait.
-func (p *pass) load(ctx context.Context, indexes []int) error {
-	slices.Sort(indexes) // they are read as a range of ids, and the batch is in their order
+// load reads users and sorts them into those who may be sent to, those who are skipped and those who have to wait. rest is whom it did not
+// come to, in order.
+func (p *pass) load(ctx context.Context, indexes []int) (rest []int, err error) {
+	slices.Sort(indexes) // a server reads them best in the order of their ids, and the batch is in that order
 	ids := make([]bson.RawValue, len(indexes))
 	for k, i := range indexes {
 		ids[k] = p.o.Users[i]
 	}
 	now := p.w.cfg.Clock.Now()
 	holds := func(k int) bool { _, held := p.o.Held(indexes[k]); return held }
-	evaluated, err := p.a.rules.Load(ctx, ids, holds, now)
-	if err != nil {
-		return fmt.Errorf("worker: load users of batch %s: %w", p.o.ID(), err)
-	}
-	for k, e := range evaluated {
+	before := len(p.ready)
+	places, err := p.a.rules.Load(ctx, ids, holds, now, func(k int, u *users.User, d rules.Decision) (keep bool) {
 		switch i := indexes[k]; {
-		case e.Left:
+		case u == nil:
 			p.found = append(p.found, p.givenUp(i, "left"))
-		case e.Decision.Outcome == rules.Send:
-			p.ready = append(p.ready, candidate{index: i, user: e.User, read: now})
+		case d.Outcome == rules.Send:
+			p.ready = append(p.ready, candidate{index: i, user: *u, read: now})
+			return true
 		default:
-			p.found = append(p.found, p.object(i, &e.User, e.Decision))
+			p.found = append(p.found, p.object(i, u, d))
 		}
+		return false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worker: load users of batch %s: %w", p.o.ID(), err)
 	}
-	return nil
+	slices.SortFunc(p.ready[before:], func(a, b candidate) int { return cmp.Compare(a.index, b.index) })
+	for _, k := range places {
+		rest = append(rest, indexes[k])
+	}
+	return rest, nil
 }
 
 // object is what becomes of a user whom a rule keeps from getting the mail, for good or for now.
@@ -92,9 +100,11 @@ func (p *pass) refresh(ctx context.Context) error {
 	}
 	later := append([]candidate(nil), kept...)
 	p.ready = nil
-	if err := p.load(ctx, stale); err != nil {
+	rest, err := p.load(ctx, stale)
+	if err != nil {
 		return err
 	}
+	p.unseen = append(rest, p.unseen...)
 	p.ready = append(p.ready, later...)
 	return nil
 }
@@ -321,5 +331,3 @@ func (p *pass) dropShut(shut map[string]bool) {
 	}
 	p.ready = kept
 }
-
-func sameID(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }

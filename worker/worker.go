@@ -51,7 +51,6 @@ const (
 	steerEvery  = time.Second
 	steerStale  = 1500 * time.Millisecond // a worker looks itself where the watcher has not for so long
 	freshFor    = 5 * time.Second         // how old a user document may be when it is claimed
-	loadUsers   = 128                     // documents read at once: what bounds the memory of a batch
 	idleRuns    = time.Minute             // how long a run's compiled template is kept without a batch in work
 	retryPauses = 3                       // attempts to connect in one look at a batch
 )

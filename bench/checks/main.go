@@ -221,14 +221,13 @@ func loadAndEvaluate(ctx context.Context, e *worker.Evaluator, ids []bson.RawVal
 	for batch := range slices.Chunk(ids, batchUsers) {
 		all.Go(func() error {
 			for part := range slices.Chunk(batch, loadAtOnce) {
-				got, err := e.Load(ctx, part, nil, now)
-				if err != nil {
-					return err
-				}
-				for i := range got {
-					if !got[i].Left {
+				if _, err := e.Load(ctx, part, nil, now, func(_ int, u *users.User, d rules.Decision) bool {
+					if u != nil {
 						decided.Add(1)
 					}
+					return d.Outcome == rules.Send
+				}); err != nil {
+					return err
 				}
 			}
 			return nil

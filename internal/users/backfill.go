@@ -208,7 +208,7 @@ func (s *Store) loadPlaces(ctx context.Context, ids []bson.RawValue, places map[
 	for part := range slices.Chunk(ids, loadAtOnce) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		cur, err := s.coll.Find(attempt, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: part}}}},
-			options.Find().SetProjection(load.fields).SetBatchSize(cursorBatch))
+			options.Find().SetProjection(load.fields).SetBatchSize(loadAtOnce+1))
 		if err == nil {
 			for cur.Next(attempt) {
 				if i, ok := places[sameIDKey(s.idOf(cur.Current))]; ok {

@@ -5,8 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sort"
+	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -14,67 +13,134 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// cursorBatch is how many documents one reply of the server holds. With it the memory of a pass over millions is flat.
-const cursorBatch = 500
+const (
+	// cursorBatch is how many documents one reply of the server holds. With it the memory of a pass over millions is flat.
+	cursorBatch = 500
 
-// loadAtOnce is how many users one query asks for. A range of _id would do as well and spare the list, but not every server
-// of the protocol bounds its scan by it: at 20,000 documents a range of 128 took secantusd-rs 13 to 80 ms and $in 2.5 ms.
-const loadAtOnce = 128
+	// loadAtOnce is how many users one query asks for: a whole batch. What a query costs by itself is then shared by so many that it
+	// does not show. A range of _id would do as well and spare the list, but not every server of the protocol bounds its scan by
+	// it: at 20,000 documents a range of 128 took secantusd-rs 13 to 80 ms and $in 2.5 ms.
+	loadAtOnce = 500
 
-// Load reads the users of the list who are (still) in the audience; who does not come back has left it, or is gone. The
-// result has the order of the list; a list in _id order, as a batch is, is read best. With extra come the named fields beside
-// those that rules read. The users' documents are copies.
-func (s *Store) Load(ctx context.Context, audience bson.D, ids []bson.RawValue, extra []string, bit int) ([]User, error) {
-	load := &projectionOf{fields: s.Fields(extra), bit: bit}
-	out := make([]User, 0, len(ids))
-	for part := range slices.Chunk(ids, loadAtOnce) {
-		var err error
-		if out, err = s.load(ctx, out, audience, part, load); err != nil {
-			return nil, fmt.Errorf("users: load %d users: %w", len(ids), err)
-		}
-	}
-	return out, nil
+	// keepBytes ends a load once the documents that are kept hold so much memory. Documents are a few hundred bytes, but nothing
+	// keeps a team from writing megabytes into a field that a template shows.
+	keepBytes = 1 << 20
+)
+
+// Loader reads users of one audience by their ids, each time the same fields of them. It is safe for concurrent use.
+type Loader struct {
+	store      *Store
+	load       *projectionOf
+	projection bson.Raw // this and the audience are encoded once, not for every query
+	audience   []byte   // the elements of the filter behind that on _id
 }
 
-// load appends the users with these ids, in their order.
-func (s *Store) load(ctx context.Context, out []User, audience bson.D, ids []bson.RawValue, load *projectionOf) ([]User, error) {
-	cur, err := s.coll.Find(ctx, audienceAnd(audience, bson.D{{Key: "$in", Value: ids}}), options.Find().SetProjection(load.fields).SetBatchSize(cursorBatch))
+// Loader prepares for loading users of the audience; with extra come the named fields beside those that rules read.
+func (s *Store) Loader(audience bson.D, extra []string, bit int) (*Loader, error) {
+	l := &Loader{store: s, load: &projectionOf{fields: s.Fields(extra), bit: bit}}
+	var err error
+	if l.projection, err = bson.Marshal(l.load.fields); err != nil {
+		return nil, fmt.Errorf("users: projection: %w", err)
+	}
+	filter, err := bson.Marshal(audienceAnd(audience, nil)[1:])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("users: audience: %w", err)
+	}
+	l.audience = filter[4 : len(filter)-1]
+	return l, nil
+}
+
+// Load reads the users with these ids and calls f once for every place of the list, with nil for who has left the audience, or
+// is gone. They come as the server sends them, which is in the order of the list where that is in _id order; those with nil come
+// last. A user is valid until f returns, but for ever where f returns true; his document is then a copy that holds nothing but
+// himself. Where those kept take too much memory Load ends before its time; rest is the places, in order, that f was not called for.
+func (l *Loader) Load(ctx context.Context, ids []bson.RawValue, f func(place int, u *User) (keep bool)) (rest []int, err error) {
+	for from := 0; from < len(ids); from += loadAtOnce {
+		part := &finder{ids: ids[from:min(from+loadAtOnce, len(ids))]}
+		complete, err := l.loadPart(ctx, part, func(i int, u *User) bool { return f(from+i, u) })
+		if err != nil {
+			return nil, fmt.Errorf("users: load %d users: %w", len(ids), err)
+		}
+		for i := range part.ids {
+			if part.taken(i) {
+				continue
+			}
+			if complete {
+				f(from+i, nil)
+			} else {
+				rest = append(rest, from+i)
+			}
+		}
+	}
+	return rest, nil
+}
+
+// loadPart is one query. It reports whether all its users were seen.
+func (l *Loader) loadPart(ctx context.Context, part *finder, f func(i int, u *User) (keep bool)) (complete bool, err error) {
+	// A server that has sent as many as asked for can't tell whether there are more, and wants to be asked again.
+	opts := options.Find().SetProjection(l.projection).SetBatchSize(int32(len(part.ids)) + 1)
+	cur, err := l.store.coll.Find(ctx, l.filter(part.ids), opts)
+	if err != nil {
+		return false, err
 	}
 	defer cur.Close(context.WithoutCancel(ctx))
 	var docs arena
-	places := finder{ids: ids}
-	first := len(out)
+	var u User
+	kept := 0
 	for cur.Next(ctx) {
-		if !places.take(s.idOf(cur.Current)) {
+		i, ok := part.take(l.store.idOf(cur.Current))
+		if !ok {
 			continue
 		}
-		out = append(out, User{load: load})
-		s.parse(&out[len(out)-1], docs.copy(cur.Current), load.bit)
+		u = User{load: l.load}
+		l.store.parse(&u, docs.copy(cur.Current), l.load.bit)
+		if !f(i, &u) {
+			docs.undo()
+		} else if kept += len(u.Doc); kept >= keepBytes {
+			return false, nil
+		}
 	}
-	if !slices.IsSorted(places.taken) { // the server has chosen another index than that of _id
-		sort.Sort(byPlace{places.taken, out[first:]})
+	return cur.Err() == nil, cur.Err()
+}
+
+// filter is {_id: {$in: ids}, …audience}, built by hand: the ids are BSON already, and a codec would look at each of them.
+func (l *Loader) filter(ids []bson.RawValue) bson.Raw {
+	size := len(l.audience) + 32
+	for _, id := range ids {
+		size += len(id.Value) + 5
 	}
-	return out, cur.Err()
+	doc, dst := bsoncore.AppendDocumentStart(make([]byte, 0, size))
+	id, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
+	list, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+	for i, v := range ids {
+		dst = append(dst, byte(v.Type))
+		dst = strconv.AppendInt(dst, int64(i), 10)
+		dst = append(append(dst, 0), v.Value...)
+	}
+	dst, _ = bsoncore.AppendArrayEnd(dst, list)
+	dst, _ = bsoncore.AppendDocumentEnd(dst, id)
+	dst = append(dst, l.audience...)
+	dst, _ = bsoncore.AppendDocumentEnd(dst, doc)
+	return bson.Raw(dst)
 }
 
 // finder looks ids up in a list, best in its order.
 type finder struct {
-	ids   []bson.RawValue
-	next  int
-	taken []int          // places, in the order in which they were taken
-	all   map[string]int // made when an id comes that is not ahead
+	ids  []bson.RawValue
+	next int
+	seen [loadAtOnce]bool
+	all  map[string]int // made when an id comes that is not ahead
 }
 
-// take reports whether the id is on the list and was not taken before: a document that moves while a server reads may come
-// twice.
-func (f *finder) take(id bson.RawValue) bool {
+func (f *finder) taken(i int) bool { return f.seen[i] }
+
+// take gives the place of an id that is on the list and was not taken before: a document that moves while a server reads may
+// come twice.
+func (f *finder) take(id bson.RawValue) (place int, ok bool) {
 	for i := f.next; i < len(f.ids); i++ {
 		if f.ids[i].Type == id.Type && bytes.Equal(f.ids[i].Value, id.Value) {
-			f.next = i + 1
-			f.taken = append(f.taken, i)
-			return true
+			f.next, f.seen[i] = i+1, true
+			return i, true
 		}
 	}
 	if f.all == nil {
@@ -84,11 +150,11 @@ func (f *finder) take(id bson.RawValue) bool {
 		}
 	}
 	i, ok := f.all[idKey(id)]
-	if !ok || slices.Contains(f.taken, i) {
-		return false
+	if !ok || f.seen[i] {
+		return 0, false
 	}
-	f.taken = append(f.taken, i)
-	return true
+	f.seen[i] = true
+	return i, true
 }
 
 // idOf is the _id of a document. Servers put it first, so no more than that is read as a rule.
@@ -101,18 +167,6 @@ func (s *Store) idOf(doc bson.Raw) bson.RawValue {
 	var f found
 	s.walk(doc, s.fields, &f)
 	return f.values[slotID]
-}
-
-type byPlace struct {
-	places []int
-	us     []User
-}
-
-func (b byPlace) Len() int           { return len(b.places) }
-func (b byPlace) Less(i, j int) bool { return b.places[i] < b.places[j] }
-func (b byPlace) Swap(i, j int) {
-	b.places[i], b.places[j] = b.places[j], b.places[i]
-	b.us[i], b.us[j] = b.us[j], b.us[i]
 }
 
 // Get reads one user, whatever audience he is in. ErrNotFound says that there is none.
@@ -157,13 +211,17 @@ func audienceAnd(audience bson.D, id bson.D) bson.D {
 }
 
 // arena copies documents into few large pieces of memory.
-type arena struct{ free []byte }
+type arena struct{ free, before []byte }
 
 func (a *arena) copy(doc []byte) bson.Raw {
 	if len(doc) > cap(a.free) {
 		a.free = make([]byte, 0, max(len(doc), 64<<10))
 	}
+	a.before = a.free
 	out := append(a.free[:0:len(doc)], doc...)
 	a.free = a.free[len(doc):len(doc):cap(a.free)]
 	return bson.Raw(out)
 }
+
+// undo gives the room of the last copy to the next one.
+func (a *arena) undo() { a.free = a.before }
