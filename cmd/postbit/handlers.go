@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"postbit/internal/analytics"
@@ -46,23 +45,16 @@ func (s *server) publicHandler() http.Handler {
 func (s *server) adminHandler() http.Handler {
 	metrics := web.NewRegistry(s.facts())
 	c := web.Config{
-		Token: s.cfg.AdminToken.Reveal(), Metrics: metrics, Log: s.log, Operations: s.ops,
+		Token: s.cfg.AdminToken.Reveal(), Metrics: metrics, Log: s.log,
 		Ready: map[string]func(context.Context) error{
 			"mongo": func(ctx context.Context) error { return s.client.Ping(ctx, nil) },
 			"redis": s.queue.Ping,
 		},
 	}
-	h := web.New(c)
 	if s.roles.web {
-		return h
+		c.Operations = s.ops
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/api/") {
-			http.Error(w, "the API is served by processes with the role web", http.StatusNotFound)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
+	return web.New(c)
 }
 
 // facts are what the metrics of this process are read from.
@@ -74,6 +66,10 @@ func (s *server) facts() web.Facts {
 	if s.roles.worker {
 		w := s.worker.Stats()
 		f.Mails = map[string]func() int64{"sent": w.Sent.Load, "failed": w.Failed.Load, "unconfirmed": w.Unconfirmed.Load, "retried": w.Retried.Load, "skipped": w.Skipped.Load}
+		h := s.hits.Stats()
+		f.Hits = func() web.HitCounts {
+			return web.HitCounts{Hits: h.Hits.Load(), Chunks: h.Chunks.Load(), StaleChunks: h.Stale.Load(), UnknownRuns: h.UnknownRuns.Load(), PassedOver: h.PassedOver.Load()}
+		}
 	}
 	if s.spool != nil {
 		f.Spool = func() (hits, waiting, stale int64) {

@@ -79,7 +79,7 @@ func TestMetricsOfAWorker(t *testing.T) {
 	s.external(t)
 	s.serve("--roles", "worker", "--metrics-listen", "127.0.0.1:0")
 	admin := s.address("admin")
-	for path, want := range map[string]string{"/healthz": "ok", "/metrics": "postbit_mails_total", "/readyz": `"mongo":"ok"`, "/api/campaigns": "role web"} {
+	for path, want := range map[string]string{"/healthz": "ok", "/metrics": "postbit_hits_counted_total 0", "/readyz": `"mongo":"ok"`, "/api/campaigns": "role web"} {
 		s.await(path, func() bool {
 			resp, err := http.Get("http://" + admin + path)
 			if err != nil {

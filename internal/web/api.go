@@ -136,6 +136,10 @@ func (a *api) answer(do func(*http.Request) (any, error)) http.HandlerFunc {
 }
 
 func (a *api) noSuchPath(w http.ResponseWriter, r *http.Request) {
+	if a.Operations == nil {
+		a.fail(w, r, fmt.Errorf("%w: the API is served by processes with the role web", ErrNotFound))
+		return
+	}
 	a.fail(w, r, fmt.Errorf("%w: no such path; the API is described in docs/openapi.yaml", ErrNotFound))
 }
 

@@ -18,7 +18,16 @@ type Facts struct {
 	Runs   func(ctx context.Context) ([]campaign.Run, error) // the unfinished ones
 	Spool  func() (hits, waiting, stale int64)               // answered hits; chunks not counted yet; chunks put aside as too old
 	Mails  map[string]func() int64                           // by outcome, since the process started
+	Hits   func() HitCounts                                  // of a worker
 	Log    *slog.Logger
+}
+
+// HitCounts are what a worker has done with hits since the process started.
+type HitCounts struct {
+	Hits, Chunks int64 // counted
+	StaleChunks  int64 // refused, since they are older than the memory of what was counted
+	UnknownRuns  int64 // hits of runs that nobody remembers: they count for all alone
+	PassedOver   int64 // users who are gone, or whose document had no room for what was to be noted
 }
 
 var (
@@ -28,6 +37,10 @@ var (
 	spoolHits  = prometheus.NewDesc("postbit_hits_total", "Hits answered by this process.", nil, nil)
 	spoolSize  = prometheus.NewDesc("postbit_spool_chunks", "Sealed chunks of hits that are not counted yet.", nil, nil)
 	spoolStale = prometheus.NewDesc("postbit_spool_stale_chunks_total", "Chunks put aside since they are too old to be counted safely.", nil, nil)
+	hitsDone   = prometheus.NewDesc("postbit_hits_counted_total", "Hits counted by this process, each once.", nil, nil)
+	hitChunks  = prometheus.NewDesc("postbit_hit_chunks_total", "Chunks of hits that this process has dealt with, by outcome.", []string{"outcome"}, nil)
+	hitsNoRun  = prometheus.NewDesc("postbit_hits_unknown_run_total", "Hits of runs that nobody remembers: they count for all alone.", nil, nil)
+	passedOver = prometheus.NewDesc("postbit_hit_users_passed_over_total", "Users who are gone, or whose document had no room for what a hit tells of them.", nil, nil)
 	mails      = prometheus.NewDesc("postbit_mails_total", "Mails of this process, by outcome.", []string{"outcome"}, nil)
 )
 
@@ -62,6 +75,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		counter(spoolHits, hits)
 		gauge(spoolSize, float64(waiting))
 		counter(spoolStale, stale)
+	}
+	if c.Hits != nil {
+		n := c.Hits()
+		counter(hitsDone, n.Hits)
+		counter(hitChunks, n.Chunks, "counted")
+		counter(hitChunks, n.StaleChunks, "stale")
+		counter(hitsNoRun, n.UnknownRuns)
+		counter(passedOver, n.PassedOver)
 	}
 	c.collectQueues(gauge)
 	c.collectRuns(gauge)

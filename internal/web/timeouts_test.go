@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +124,16 @@ func TestWhoKeepsAConnectionIsLetGo(t *testing.T) {
 					t.Errorf("the connection stays open; after %q", rest)
 				}
 			})
+		}
+	}
+}
+
+// Both listeners have all of the bounds.
+func TestUsualBoundsLeaveNothingOut(t *testing.T) {
+	v := reflect.ValueOf(web.Usual)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("%s is not bounded", v.Type().Field(i).Name)
 		}
 	}
 }

@@ -53,7 +53,7 @@ type SendRequest struct {
 
 // Config says what the handler is made of.
 type Config struct {
-	Operations Operations
+	Operations Operations // nil: a process without the role web, which has metrics and health alone
 	// Token is asked of every request but the health checks. Without one the handler answers loopback clients alone.
 	Token   string
 	Metrics prometheus.Gatherer                    // nil: /metrics is empty
@@ -74,7 +74,9 @@ func New(c Config) http.Handler {
 	}
 	a := &api{Config: c}
 	guarded := router{mux: http.NewServeMux(), missing: http.HandlerFunc(a.noSuchPath)}
-	a.routes(guarded.mux.HandleFunc)
+	if c.Operations != nil {
+		a.routes(guarded.mux.HandleFunc)
+	}
 	guarded.mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -182,6 +182,18 @@ func TestEveryRefusalIsAnErrorInJSON(t *testing.T) {
 	}
 }
 
+func TestAProcessWithoutTheRoleWebHasNoAPI(t *testing.T) {
+	h := web.New(web.Config{})
+	if w := request(h, "GET", "/api/campaigns", ""); w.Code != 404 || !strings.Contains(w.Body.String(), `"error":"not found: the API is served by processes with the role web"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+		if w := request(h, "GET", path, ""); w.Code != 200 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
 func TestAMethodIsRefusedOnlyToWhoMayAsk(t *testing.T) {
 	h := web.New(web.Config{Operations: &operations{}, Token: "s3cret"})
 	if w := request(h, "DELETE", "/api/campaigns", ""); w.Code != 401 {
