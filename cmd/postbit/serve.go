@@ -208,7 +208,12 @@ func (s *server) run(ctx context.Context) error {
 	defer stopWriting()
 
 	var first, last parts
-	last.start(stopWorking, func() error { return s.writer.Run(writing) })
+	last.start(stopWorking, func() error {
+		if err := s.writer.Run(writing); err != nil {
+			return fmt.Errorf("MongoDB lets nothing be counted (POSTBIT_MONGO_URI): %w", err)
+		}
+		return nil
+	})
 	if s.spool != nil {
 		last.start(stopWorking, func() error { return s.spool.Run(writing, s.queue, s.writer) })
 		first.start(stopWorking, func() error {

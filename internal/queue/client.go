@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -28,10 +30,14 @@ func NewClient(r redis.UniversalClient) *Client {
 
 // Ping asks Redis for a sign of life.
 func (c *Client) Ping(ctx context.Context) error {
-	if err := c.redis.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("queue: redis: %w", err)
+	err := c.redis.Ping(ctx).Err()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // all that a server with TLS says to one who does not begin with it
+		return fmt.Errorf("queue: redis closed the connection; if it wants TLS, write rediss://: %w", err)
 	}
-	return nil
+	return fmt.Errorf("queue: redis: %w", err)
 }
 
 // EnqueuePlan asks for a run to be planned further, unless that is waiting or under way.

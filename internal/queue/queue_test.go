@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +44,33 @@ func add(t *testing.T, c *queue.Client, b queue.BatchTask) bool {
 		t.Fatal(err)
 	}
 	return added
+}
+
+// A server that wants TLS hangs up on who speaks without. That says little, so Ping says more.
+func TestPingOfAServerThatHangsUp(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.Close()
+		}
+	})
+	r := redis.NewClient(&redis.Options{Addr: l.Addr().String(), Password: "hunter2"})
+	err = queue.NewClient(r).Ping(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "rediss://") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%v", err)
+	}
+	_ = r.Close()
+	_ = l.Close()
+	serving.Wait()
 }
 
 func TestABatchWaitsOnce(t *testing.T) {
