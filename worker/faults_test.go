@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 	"postbit/templates"
 )
 
-// aDispatch has every kind of command that a dispatch issues: several waves, a 4xx, a bounce, a mail without a reply, a refusal, skips, and
-// a second run that gives a claim back.
+// aDispatch has every kind of command that a dispatch issues (ofADispatch lists them): several waves, limits, a 4xx, a bounce, a mail
+// without a reply, a refusal, skips.
 func aDispatch(h *house) (r *campaign.Run, users int) {
 	h.seed(40, func(i int, doc bson.M) {
 		if i == 5 {
@@ -44,12 +45,31 @@ func aDispatch(h *house) (r *campaign.Run, users int) {
 		}
 		return mail.Reply{}
 	}
-	return h.run("winback", 40), 40
+	return h.run("winback", 40, func(r *campaign.Run) {
+		r.Spec.Limits = campaign.Limits{Rate: []campaign.Rate{{N: 1_000_000, Per: time.Hour}},
+			PerDomain: []campaign.DomainLimits{{Domain: "d1.example", Rate: []campaign.Rate{{N: 1_000_000, Per: time.Hour}}}}}
+	}), 40
+}
+
+// ofADispatch are the commands of a dispatch, and what each is for.
+var ofADispatch = map[string]string{
+	"find runs":                     "the run, and how it is steered",
+	"find users":                    "evaluation, and evaluation again of who got a 4xx; what is to be taken back",
+	"update users":                  "the bulk of claims, suppression, taking back",
+	"find limits":                   "room in the limits",
+	"insert limits":                 "the first room of a limit",
+	"update limits":                 "room in the limits",
+	"findAndModify batches.2026.12": "own",
+	"update batches.2026.12":        "push, end of the wave, end of the pass, and that its counts are applied",
+	"insert applied":                "the counts of a pass",
+	"update applied":                "they are applied",
+	"find days.2026.12":             "the counters",
+	"update days.2026.12":           "the counters",
 }
 
 // finish takes the run through its passes until nobody is left, over everything that time brings (takeovers, backoffs, the expiry), by
-// callers who try again, as the queue, the feeder and the reconciler do.
-func finish(h *house, w *Worker, r *campaign.Run) {
+// callers who try again, as the queue, the feeder and the reconciler do. An operator may look after the run in between.
+func finish(h *house, w *Worker, r *campaign.Run, operator ...func()) {
 	h.t.Helper()
 	again := func(f func() error) {
 		h.t.Helper()
@@ -66,6 +86,9 @@ func finish(h *house, w *Worker, r *campaign.Run) {
 	for _, d := range []time.Duration{0, time.Minute, 5 * time.Minute, 24 * time.Hour, time.Minute} {
 		h.clk.Advance(d)
 		for {
+			for _, look := range operator {
+				look()
+			}
 			due, err := h.batches.Due(h.ctx, r, h.clk.Now(), 9)
 			h.check(err)
 			if len(due) == 0 {
@@ -114,7 +137,9 @@ func ofDispatch(_ string, cmd bson.Raw) bool {
 
 // commands counts, by name, what a dispatch says to the server in f.
 func commands(t *testing.T, f func(h *house, w *Worker, r *campaign.Run)) map[string]int {
+	t.Helper()
 	srv, db := mongotest.Server(t)
+	kinds := map[string]int{}
 	h := houseOn(t, db)
 	var mu sync.Mutex
 	total := map[string]int{}
@@ -124,18 +149,33 @@ func commands(t *testing.T, f func(h *house, w *Worker, r *campaign.Run)) map[st
 			elems, _ := cmd.Elements()
 			mu.Lock()
 			total[elems[0].Key()]++
+			kinds[elems[0].Key()+" "+elems[0].Value().StringValue()]++
 			mu.Unlock()
 		}
 		return true
 	}})
 	f(h, h.idleWorker(), r)
 	remove()
-	t.Logf("%v", total)
+	for kind, n := range kinds {
+		t.Logf("%3d × %s: %s", n, kind, ofADispatch[kind])
+		if ofADispatch[kind] == "" {
+			t.Errorf("a dispatch says %q, which is not listed", kind)
+		}
+	}
+	for kind := range ofADispatch {
+		if kinds[kind] == 0 {
+			t.Errorf("no %q was said", kind)
+		}
+	}
 	return total
 }
 
-// Every command of a dispatch fails in every way: not applied, applied without an answer, applied later than the client believes.
-// A database outage is not a loss of ownership, so the result is the same as without it.
+// noPrimary is what a server says that is being shut down or has stepped down. It says nothing of what became of a write.
+var noPrimary = &minimongo.Error{Code: 11602, Message: "interrupted due to replica set state change"}
+
+// Every command of a dispatch fails in every way: not applied, applied without an answer, applied later than the client believes,
+// answered late. A database outage is not a loss of ownership, so the result is the same as without it. (An answer that is later than the lease is
+// TestAZombieAtEveryCommand's.)
 func TestEveryCommandFailsInEveryWay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for many reconnections")
@@ -143,9 +183,12 @@ func TestEveryCommandFailsInEveryWay(t *testing.T) {
 	for command, times := range commands(t, func(h *house, w *Worker, r *campaign.Run) { finish(h, w, r) }) {
 		for nth := 1; nth <= times; nth++ {
 			for way, f := range map[string]minimongo.Fault{
-				"lost":         {Before: minimongo.Action{Drop: true}},
-				"reply lost":   {After: minimongo.Action{Drop: true}},
-				"applied late": {Before: minimongo.Action{Hangup: true}},
+				"lost":               {Before: minimongo.Action{Drop: true}},
+				"reply lost":         {After: minimongo.Action{Drop: true}},
+				"applied late":       {Before: minimongo.Action{Hangup: true}},
+				"fails":              {Before: minimongo.Action{Error: noPrimary}},
+				"applied, and fails": {After: minimongo.Action{Error: noPrimary}},
+				"answered late":      {After: minimongo.Action{Delay: 100 * time.Millisecond}},
 			} {
 				t.Run(fmt.Sprintf("%s %d %s", command, nth, way), func(t *testing.T) {
 					t.Parallel()
@@ -167,6 +210,40 @@ func TestEveryCommandFailsInEveryWay(t *testing.T) {
 					expect(h, r, n)
 				})
 			}
+		}
+	}
+}
+
+// The server refuses one command for good, each in turn (a right that is missing, a document that it won't take). The look ends, the run may be
+// paused for it; whoever comes next goes on. At most the wave in hand is unconfirmed.
+func TestEveryCommandIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many dispatches")
+	}
+	refused := &minimongo.Error{Code: 13, Message: "not authorized"}
+	for command, times := range commands(t, func(h *house, w *Worker, r *campaign.Run) { finish(h, w, r) }) {
+		for nth := 1; nth <= times; nth++ {
+			t.Run(fmt.Sprintf("%s %d", command, nth), func(t *testing.T) {
+				t.Parallel()
+				srv, db := mongotest.Server(t)
+				h := houseOn(t, db)
+				r, n := aDispatch(h)
+				var operating atomic.Bool
+				srv.Inject(minimongo.Fault{Command: command, Nth: nth, Before: minimongo.Action{Error: refused},
+					Where: func(db string, cmd bson.Raw) bool { return !operating.Load() && ofDispatch(db, cmd) }})
+				finish(h, h.idleWorker(), r, func() {
+					operating.Store(true)
+					defer operating.Store(false)
+					if h.now(r).Paused != "" {
+						h.check(h.runs.ResumeRun(h.ctx, r.ID))
+					}
+				})
+				h.invariants(r, n)
+				got := h.outcomes(r)
+				if u := len(got["unconfirmed"]); u > campaign.MaxWaveUsers {
+					t.Errorf("%v", got)
+				}
+			})
 		}
 	}
 }
