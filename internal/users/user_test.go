@@ -2,6 +2,8 @@ package users
 
 import (
 	"bytes"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,6 +199,27 @@ func FuzzParse(f *testing.F) {
 		"tags", bson.A{1, "x", nil}, "subs", bson.A{d("state", "on")}))))
 	f.Add([]byte(raw(f, d("mail", nil, "tags", d()))))
 	f.Add([]byte{})
+	for _, id := range []any{ // an _id is of any type
+		nil, int32(-1), int64(1) << 60, math.NaN(), true, "", "\xff\xfe", bson.ObjectID{1}, bson.Binary{Subtype: 4, Data: make([]byte, 16)}, bson.DateTime(-1), bson.Timestamp{T: 1},
+		bson.Decimal128{}, bson.Regex{Pattern: "(", Options: "i"}, bson.JavaScript("x"), bson.Symbol("s"), bson.MinKey{}, bson.MaxKey{}, bson.A{1}, d("a", d("b", nil)), bson.Undefined{},
+		bson.DBPointer{DB: "x"}, bson.CodeWithScope{Code: "x", Scope: d()}, strings.Repeat("x", 2000),
+	} {
+		f.Add([]byte(raw(f, d("_id", id, "e", bson.A{d("a", "a@example.com")}, "timezone", "UTC"))))
+	}
+	deep := d("x", 1)
+	for range 150 {
+		deep = d("m", deep)
+	}
+	for _, doc := range []bson.D{ // wrong types, text that is no UTF-8, and what is huge
+		d("_id", 1, "e", 7, "timezone", bson.A{}, "m", "x", "mail", d("bits", 3.5, "state", "x"), "tags", nil, "subs", 1),
+		d("_id", 1, "e", bson.A{d("a", "\xff@\xc0.example")}, "timezone", "Europe/\xff", "mail", d("state", d("status", "\xff"))),
+		d("_id", 1, "e", bson.A{d("a", strings.Repeat("x", 1<<16)+"@example.com")}, "timezone", strings.Repeat("A/", 1<<12), "mail", d("bits", bson.Binary{Data: make([]byte, 1<<16)})),
+		d("_id", 1, "mail", d("bits", d("0", 1, "511", 255, "512", 1, "-1", 3, "x", 1))),
+		d("_id", 1, "mail", d("state", d("first_at", "x", "last_at", int64(5), "runs", bson.Binary{Data: make([]byte, 7)}, "status", 1))),
+		deep,
+	} {
+		f.Add([]byte(raw(f, doc)))
+	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		u := s.Parse(doc, bit)
 		if u.Recipient.AddressOK != (u.Email != "") || u.Recipient.Zone == nil {
