@@ -165,6 +165,7 @@ func TestPasswordsAndTLSOnRealServers(t *testing.T) {
 	for name, value := range map[string]string{
 		"MONGO_URI": mongoURI, "REDIS_URI": redisURI, "SMTP_URL": "smtp://app:" + marker + "@" + l.Addr().String() + "?auth=plain",
 		"PUBLIC_URL": "https://mail.example.com", "SECRET": "k1:" + secret, "DATA_DIR": "data", "ADMIN_TOKEN": marker + "-of-the-admin-side",
+		"LOG_LEVEL": "debug", // which says the most
 	} {
 		t.Setenv("POSTBIT_"+name, value)
 	}
