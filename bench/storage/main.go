@@ -46,6 +46,7 @@ type result struct {
 	Users         int                           `json:"users"`
 	Templates     int                           `json:"templates"`
 	Spread        string                        `json:"spread"`
+	DiskWithout   int64                         `json:"disk_without_field"` // of the same documents with nothing but _id
 	Cases         map[string]map[string]figures `json:"cases"`
 	Line40MB      float64                       `json:"mean_blob_at_40_mb"` // bytes
 }
@@ -71,6 +72,11 @@ func run(ctx context.Context, o settings) error {
 		return err
 	}
 	r := result{MeasuredUsers: o.users, Users: allUsers, Templates: templates, Spread: o.spread, Line40MB: 40e6 / allUsers, Cases: map[string]map[string]figures{}}
+	bare, err := measure(ctx, o, shape{}, []share{{1, 0}})
+	if err != nil {
+		return err
+	}
+	r.DiskWithout = bare.Disk
 	for name, shares := range map[string][]share{"all": {{1, templates}}, "spread": spread} {
 		r.Cases[name] = map[string]figures{}
 		for _, s := range shapes {
@@ -99,7 +105,8 @@ func show(r result) {
 		n, i, b := r.Cases[c.key]["names"].BSON, r.Cases[c.key]["int32"].BSON, r.Cases[c.key]["blob"].BSON
 		fmt.Printf("names : int32 : blob = %.1f : %.1f : 1 as BSON\n", float64(n)/float64(b), float64(i)/float64(b))
 	}
-	fmt.Printf("\nThe payload of the blobs is 40 MB at a mean of %.1f bytes over all users; here it is %.1f (spread) and %.1f (all).\n",
+	fmt.Printf("\nWithout the field the same documents, with nothing but _id, take %s bytes on disk.\n", thousands(r.DiskWithout))
+	fmt.Printf("The payload of the blobs is 40 MB at a mean of %.1f bytes over all users; here it is %.1f (spread) and %.1f (all).\n",
 		r.Line40MB, r.Cases["spread"]["blob"].Mean, r.Cases["all"]["blob"].Mean)
 }
 
