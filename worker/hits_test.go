@@ -324,6 +324,23 @@ func TestChunksThatAreRefused(t *testing.T) {
 	}
 }
 
+// A longer memory takes older chunks, but none of before it was raised: those may have been counted and forgotten.
+func TestALongerMemoryTakesOlderChunks(t *testing.T) {
+	h := newHitsHouse(t, mongotest.DB(t))
+	raised := h.process(t, analytics.WithMemory(2*analytics.DefaultMemory))
+	handler := h.handler(t, raised)
+	made := h.clock.Now() // as the memory is raised
+	young := chunksOf(t, made, []track.Hit{pixel(int32(1), browserUA, time.Minute)})[0]
+	old := chunksOf(t, made.Add(-analytics.DefaultMemory-time.Minute), []track.Hit{pixel(int32(1), browserUA, time.Minute)})[0]
+	h.clock.Advance(analytics.DefaultMemory + time.Hour)
+	if err := handler.Handle(t.Context(), young); err != nil {
+		t.Errorf("a chunk of since then: %v", err)
+	}
+	if err := handler.Handle(t.Context(), old); !errors.Is(err, ErrStaleChunk) {
+		t.Errorf("a chunk of before: %v", err)
+	}
+}
+
 func TestSignOfLifeIsChecked(t *testing.T) {
 	if _, err := NewHitsHandler(HitsConfig{SignOfLife: []string{"humna"}}); err == nil {
 		t.Error("humna is taken for a kind of open")
@@ -379,7 +396,7 @@ func TestHitsInTrouble(t *testing.T) {
 	tasks := chunksOf(t, hitsSentAt.Add(time.Hour), hits...)
 	for name, fault := range hitTroubles {
 		t.Run(name, func(t *testing.T) {
-			const most = 45
+			const most = 50
 			var met atomic.Int64
 			var wg sync.WaitGroup
 			for nth := 1; nth <= most; nth++ {

@@ -21,7 +21,8 @@ func (g *graph) openSpool() (*track.Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return track.OpenSpool(g.cfg.DataDir+"/spool", track.SpoolOptions{Clock: g.clk, Sync: sync, MaxAge: g.writer.Memory() - time.Hour, Log: g.log})
+	maxAge := func() time.Duration { return g.writer.Memory() - time.Hour } // a chunk on its way to a worker grows older
+	return track.OpenSpool(g.cfg.DataDir+"/spool", track.SpoolOptions{Clock: g.clk, Sync: sync, MaxAge: maxAge, Log: g.log})
 }
 
 // newHits makes the handler that counts hits.

@@ -227,7 +227,7 @@ func (g *graph) openMongo(ctx context.Context, uri string) error {
 	g.campaigns = campaign.NewStore(g.db)
 	g.batches = campaign.NewBatches(g.db, g.clk)
 	g.limiter = limits.New(g.db.Collection(limits.Collection), g.clk)
-	g.writer = analytics.NewWriter(g.db, g.clk, g.log)
+	g.writer = analytics.NewWriter(g.db, g.clk, g.log, analytics.WithMemory(g.cfg.HitsMemory))
 	g.opens = analytics.NewOpens(g.db)
 	g.reader = analytics.NewReader(g.db)
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -22,18 +21,7 @@ func (w *Writer) EnsureIndexes(ctx context.Context) error {
 	if _, err := w.applied.Indexes().CreateOne(ctx, ids); err != nil {
 		return fmt.Errorf("unique index of %s over ids: %w", AppliedCollection, err)
 	}
-	seconds := int32((w.memory + memoryMargin) / time.Second)
-	forget := mongo.IndexModel{
-		Keys:    bson.D{{Key: "done_at", Value: 1}},
-		Options: options.Index().SetName("done_at").SetExpireAfterSeconds(seconds),
-	}
-	_, err := w.applied.Indexes().CreateOne(ctx, forget)
-	if differs(err, 85, 86) { // IndexOptionsConflict, IndexKeySpecsConflict: the setting has changed
-		if err = w.applied.Indexes().DropOne(ctx, "done_at"); err == nil || differs(err, 27) { // IndexNotFound: another process was faster
-			_, err = w.applied.Indexes().CreateOne(ctx, forget)
-		}
-	}
-	if err != nil {
+	if err := w.ensureForgetting(ctx); err != nil {
 		return fmt.Errorf("index of %s that forgets after %s: %w", AppliedCollection, w.memory+memoryMargin, err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,13 +21,6 @@ import (
 	"postbit/internal/clock"
 )
 
-// DefaultMemory is how long an id is remembered after its set was done.
-const DefaultMemory = 7 * 24 * time.Hour
-
-// memoryMargin is how much longer than promised a done set is kept: an Apply that began just before its id got too old
-// has ended, by far, when the set goes.
-const memoryMargin = time.Hour
-
 // ErrStopped is the answer of Apply when the writer has been stopped. The id is not counted, or will be by whoever gets it next.
 var ErrStopped = errors.New("the analytics writer has stopped")
 
@@ -38,6 +32,7 @@ type Writer struct {
 	clock    *clock.Clock
 	log      *slog.Logger
 	memory   time.Duration
+	keptFrom atomic.Int64  // ids of before are not all there, since the memory has grown: Unix ms; 0: it has not
 	patience time.Duration // how long one set is tried before it is left to others
 
 	mu      sync.Mutex
@@ -57,9 +52,6 @@ type Writer struct {
 // Option changes a Writer.
 type Option func(*Writer)
 
-// WithMemory sets how long ids are remembered, counted from the end of their set.
-func WithMemory(d time.Duration) Option { return func(w *Writer) { w.memory = d } }
-
 // WithPatience sets how long a set is tried, against a database that does not answer, before Apply reports an error.
 func WithPatience(d time.Duration) Option { return func(w *Writer) { w.patience = d } }
 
@@ -76,9 +68,6 @@ func NewWriter(db *mongo.Database, clk *clock.Clock, log *slog.Logger, opts ...O
 	}
 	return w
 }
-
-// Memory is how long an id is remembered. Whoever keeps ids longer than that must not give them to Apply again.
-func (w *Writer) Memory() time.Duration { return w.memory }
 
 // newName is 65 random bits as a field name.
 func newName() string { return strings.ToLower(rand.Text()[:13]) }

@@ -347,30 +347,6 @@ func TestAnIDWithoutIncrementsIsRemembered(t *testing.T) {
 	}
 }
 
-func TestMemoryIsASetting(t *testing.T) {
-	db := mongotest.DB(t)
-	for _, memory := range []time.Duration{DefaultMemory, DefaultMemory, 14 * 24 * time.Hour} {
-		w := NewWriter(db, clock.At(noon), quiet(), WithMemory(memory))
-		if err := w.EnsureIndexes(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		specs, err := db.Collection(AppliedCollection).Indexes().ListSpecifications(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]mongo.IndexSpecification{}
-		for _, s := range specs {
-			got[s.Name] = s
-		}
-		if u := got["ids"].Unique; u == nil || !*u {
-			t.Error("the index over ids is not unique")
-		}
-		if s := got["done_at"].ExpireAfterSeconds; s == nil || time.Duration(*s)*time.Second != memory+memoryMargin {
-			t.Errorf("done_at expires after %v, want %s", s, memory+memoryMargin)
-		}
-	}
-}
-
 func BenchmarkApply(b *testing.B) {
 	db := mongotest.DB(b)
 	w, _ := start(b, db)

@@ -37,6 +37,7 @@ type Config struct {
 	EHLO   string // the name given to SMTP servers; "" means the host's
 
 	SignOfLife   []string      // kinds of opens that move a user's open times
+	HitsMemory   time.Duration // the ids of what was counted are remembered this long
 	Retention    time.Duration // batches and first opens of a month are kept this long after it
 	SMTPPatience time.Duration // how long a connection fault is tried again before the run pauses
 	MisfireGrace time.Duration // how late a missed slot may still fire, where the campaign does not say

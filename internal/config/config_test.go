@@ -46,7 +46,7 @@ func TestTheDefaultsAreGoodValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.Embedded || c.DefaultZone != time.UTC || c.Users.Bits != "tpls_sent_at_least_once" || c.MisfireGrace != time.Hour || c.Concurrency == 0 {
+	if !c.Embedded || c.DefaultZone != time.UTC || c.Users.Bits != "tpls_sent_at_least_once" || c.MisfireGrace != time.Hour || c.HitsMemory != 7*24*time.Hour || c.Concurrency == 0 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -96,6 +96,8 @@ func TestFaultsOfAFile(t *testing.T) {
 		{"no yaml", "listen: [", "postbit.yaml: line 1"},
 		{"two documents", "listen: :1\n---\nlisten: :2", "more than one document"},
 		{"bad value", "\nretention: 90x", `:2: retention: "90x" is no duration`},
+		{"a memory of hits that forgets within the day", "hits: {memory: 23h}", ":1: hits.memory: 23h is too short; at least 1d"},
+		{"a memory of hits without end", "hits: {memory: 600w}", ":1: hits.memory: 600w is too long; at most 3650d"},
 		{"bad zone", "default_zone: Mars/Base", ":1: default_zone: \"Mars/Base\" is no IANA zone"},
 		{"suppressed by a text", "users: {suppressed_when: {state: banned}}", ":1: users.suppressed_when: state: is no list"},
 		{"kind", "opens: {sign_of_life: [humna]}", "\"humna\" is no kind of open; human, proxy, prefetch, machine; human?"},

@@ -75,6 +75,7 @@ var Settings = []Setting{
 	{"do_not_track", "honour", "what becomes of pages seen by browsers that send DNT or Sec-GPC: honour (not counted) or ignore", false, func(c *Config, v string) error { return setOneOf(&c.DoNotTrack, v, "honour", "ignore") }},
 	{"top_values", "100000", "distinct pages, referrers, terms and links kept per site or campaign and month; new ones beyond count as (other)", false, func(c *Config, v string) error { return setInt(&c.TopValues, v, 1, 100_000_000) }},
 	{"top_days", "true", "count pages, referrers, terms and links by day as well: true or false", false, func(c *Config, v string) error { return setBool(&c.TopDays, v) }},
+	{"hits.memory", "7d", "how long it is remembered which hits were counted; those of a web host that was away for longer are put aside", false, setHitsMemory},
 	{"spool.sync", "200ms", "how often the hit spool is synced to disk: always (before every answer), never, or a time such as 200ms", false, setSpoolSync},
 
 	{"log.level", "info", "debug, info, warn or error", true, setLogLevel},
@@ -180,6 +181,21 @@ func setOneOf(to *string, v string, choices ...string) error {
 		return fmt.Errorf("%q is none of %s", v, strings.Join(choices, ", "))
 	}
 	*to = v
+	return nil
+}
+
+// maxMemory is more than any host is away, and fits into the 32 bits that an index has for the seconds until it forgets.
+const maxMemory = 10 * 365 * 24 * time.Hour
+
+func setHitsMemory(c *Config, v string) error {
+	d := c.HitsMemory
+	if err := setDuration(&d, v, 24*time.Hour); err != nil {
+		return err
+	}
+	if d > maxMemory {
+		return fmt.Errorf("%s is too long; at most %s", v, FormatDuration(maxMemory))
+	}
+	c.HitsMemory = d
 	return nil
 }
 

@@ -123,7 +123,8 @@ func (s *Spool) fill() error {
 
 // putAside moves chunks that are too old, or no chunks, to stale/.
 func (s *Spool) putAside() {
-	oldest := s.o.Clock.Now().Add(-s.o.MaxAge)
+	maxAge := s.o.MaxAge()
+	oldest := s.o.Clock.Now().Add(-maxAge)
 	s.drop(func(c *underWay) bool {
 		begun, err := ChunkTime(c.id)
 		if err == nil && !begun.Before(oldest) {
@@ -136,7 +137,7 @@ func (s *Spool) putAside() {
 		}
 		s.stats.stale.Add(1)
 		s.o.Log.Error("a chunk of hits is too old to be counted: whether it was can't be known any more; it was moved aside",
-			"chunk", c.id, "begun", begun, "max_age", s.o.MaxAge, "dir", filepath.Join(s.dir, staleDir))
+			"chunk", c.id, "begun", begun, "max_age", maxAge, "dir", filepath.Join(s.dir, staleDir))
 		return true
 	})
 }

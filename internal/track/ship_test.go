@@ -237,7 +237,7 @@ func TestLeftByAnEarlierProcess(t *testing.T) {
 
 func TestStale(t *testing.T) {
 	c := clock.At(noon)
-	s := newShipping(t, SpoolOptions{Clock: c, MaxAge: 7 * 24 * time.Hour})
+	s := newShipping(t, SpoolOptions{Clock: c, MaxAge: func() time.Duration { return 7 * 24 * time.Hour }})
 	a := s.chunk(1)
 	c.Advance(7 * 24 * time.Hour)
 	s.tick(0)

@@ -24,9 +24,9 @@ type SpoolOptions struct {
 	ChunkBytes int
 	// Resend is after how long a shipped chunk that isn't done is shipped again (1m).
 	Resend time.Duration
-	// MaxAge is how old a chunk may be and still be shipped (7 days). It must be below the time for which the ledger remembers what is done: after that, nobody
-	// could tell whether the chunk was counted. Older ones are moved to stale/ and reported.
-	MaxAge time.Duration
+	// MaxAge says how old a chunk may be as of now and still be shipped (7 days). It must be below the time for which the ledger remembers what is done: after
+	// that, nobody could tell whether the chunk was counted. Older ones are moved to stale/ and reported.
+	MaxAge func() time.Duration
 	Log    *slog.Logger // default: silent
 }
 
@@ -47,7 +47,9 @@ func (o *SpoolOptions) setDefaults() {
 	setDefault(&o.SealAfter, time.Second)
 	setDefault(&o.ChunkBytes, 256<<10)
 	setDefault(&o.Resend, time.Minute)
-	setDefault(&o.MaxAge, 7*24*time.Hour)
+	if o.MaxAge == nil {
+		o.MaxAge = func() time.Duration { return 7 * 24 * time.Hour }
+	}
 }
 
 func setDefault[T int | time.Duration](v *T, to T) {
