@@ -102,9 +102,7 @@ func TestWhoKeepsAConnectionIsLetGo(t *testing.T) {
 			t.Run(side+" "+c.name, func(t *testing.T) {
 				t.Parallel()
 				conn := dialled(t, c.bounds, s.handler)
-				if _, err := io.WriteString(conn, c.said); err != nil {
-					t.Fatal(err)
-				}
+				_, _ = io.WriteString(conn, c.said) // a slow machine finds the connection closed already
 				r := bufio.NewReader(conn)
 				for _, want := range c.answers {
 					method := http.MethodHead
