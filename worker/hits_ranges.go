@@ -42,11 +42,14 @@ func (c *chunk) openRanges(sid string, hit *track.Hit) {
 	if !c.person(hit) {
 		return // what a scanner calls itself says nothing about readers
 	}
-	c.agentRanges(sid, hit)
+	agent := analytics.ParseAgent(hit.UserAgent)
+	if hit.OpenKind() == track.Prefetch { // of a mail's pixel that is Apple's privacy proxy, which nobody else's mail program uses
+		agent.Client = analytics.AppleMail
+	}
+	c.agentRanges(sid, hit, agent)
 }
 
-func (c *chunk) agentRanges(sid string, hit *track.Hit) {
-	agent := analytics.ParseAgent(hit.UserAgent)
+func (c *chunk) agentRanges(sid string, hit *track.Hit, agent analytics.Agent) {
 	c.ranges.Add(sid, hit.At, analytics.ClientField, agent.Client)
 	c.ranges.Add(sid, hit.At, analytics.DeviceField, agent.Device)
 	c.ranges.Add(sid, hit.At, analytics.OSField, agent.OS)
@@ -58,7 +61,7 @@ func (c *chunk) viewRanges(hit *track.Hit) {
 	c.ranges.Add(v.Site, hit.At, analytics.BrowserWidth, analytics.SizeBucket(analytics.BrowserWidth, v.BrowserWidth))
 	c.ranges.Add(v.Site, hit.At, analytics.BrowserHeight, analytics.SizeBucket(analytics.BrowserHeight, v.BrowserHeight))
 	c.ranges.Add(v.Site, hit.At, analytics.KindField, string(hit.OpenKind()))
-	c.agentRanges(v.Site, hit)
+	c.agentRanges(v.Site, hit, analytics.ParseAgent(hit.UserAgent))
 }
 
 // findValues collects what has a document for each value: links that were followed, for their campaign, and pages,

@@ -97,6 +97,35 @@ func TestOpensFeedRanges(t *testing.T) {
 	wantRanges(t, h.db, analytics.All, all)
 }
 
+// Only as Apple's privacy proxy does a bare agent tell the mail program.
+func TestABareAgent(t *testing.T) {
+	page := view("https://shop.example.com/", "")
+	page.UserAgent = prefetchUA
+	for _, row := range []struct {
+		name, sid, client string
+		hit               track.Hit
+	}{
+		{"a mail's pixel, later", "winback", analytics.AppleMail, pixel(int32(1), prefetchUA, time.Hour)},
+		{"a mail's pixel, at once: a scanner", "winback", analytics.Unknown, pixel(int32(1), prefetchUA, time.Second)},
+		{"a page", "shop", analytics.Unknown, page},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := newHitsHouse(t, mongotest.DB(t))
+			handler := h.handler(t, h.writer, func(c *HitsConfig) { c.SignOfLife = []string{"prefetch", "machine"} })
+			if err := handler.Handle(t.Context(), chunksOf(t, h.clock.Now(), []track.Hit{row.hit})[0]); err != nil {
+				t.Fatal(err)
+			}
+			got, err := analytics.NewReader(h.db).Ranges(t.Context(), row.sid, hitsSentAt, hitsSentAt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]int64{row.client: 1}, got[analytics.ClientField]); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestLinksCountUnderTheCampaign(t *testing.T) {
 	h := newHitsHouse(t, mongotest.DB(t))
 	unknown := click(int32(1), "https://shop.example.com/", time.Minute)

@@ -10,6 +10,10 @@ import (
 // somebody made up gets there.
 type Agent struct{ Client, Device, OS string }
 
+// AppleMail is the client of those whose images come through Apple's privacy proxy. That proxy names nobody: its agent is a bare
+// Mozilla/5.0, which of any other request tells nothing, so ParseAgent leaves it Unknown.
+const AppleMail = "Apple Mail"
+
 // mailClients are parts of user agents, in lower case, of mail programs and the proxies of webmail. Browsers stand behind
 // them; Thunderbird says Gecko, too, and Outlook says almost everything.
 var mailClients = []struct{ part, name string }{
@@ -41,9 +45,6 @@ const maxAgent = 512
 // ParseAgent tells the mail client or browser, the device (desktop, mobile, tablet) and the system.
 func ParseAgent(ua string) Agent {
 	ua = strings.TrimSpace(ua[:min(len(ua), maxAgent)])
-	if ua == "Mozilla/5.0" {
-		return Agent{"Apple Mail", Unknown, Unknown} // its privacy proxy, which tells no more
-	}
 	lower := strings.ToLower(ua)
 	// The proxies of webmail name a browser and a system that nobody has.
 	if name := mailClient(lower); strings.Contains(lower, "proxy") && name != "" {
@@ -54,7 +55,7 @@ func ParseAgent(ua string) Agent {
 	switch {
 	case a.Client != "":
 	case appleMail(ua):
-		a.Client = "Apple Mail"
+		a.Client = AppleMail
 	default:
 		a.Client = named(browsers, p.Name)
 	}

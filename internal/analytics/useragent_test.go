@@ -20,7 +20,7 @@ func TestParseAgent(t *testing.T) {
 		{"Chrome on Android", "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile Safari/537.36", Agent{"Chrome", "mobile", "Android"}},
 		{"Apple Mail on a Mac", "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko)", Agent{"Apple Mail", "desktop", "macOS"}},
 		{"Apple Mail on a phone", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148", Agent{"Apple Mail", "mobile", "iOS"}},
-		{"Apple's privacy proxy", "Mozilla/5.0", Agent{"Apple Mail", Unknown, Unknown}},
+		{"a bare agent, Apple's privacy proxy among others", "Mozilla/5.0", Agent{Unknown, Unknown, Unknown}},
 		{"Gmail's proxy", "Mozilla/5.0 (Windows NT 5.1; rv:11.0) Gecko Firefox/11.0 (via ggpht.com GoogleImageProxy)", Agent{"Gmail", Unknown, Unknown}},
 		{"Yahoo's proxy", "YahooMailProxy; https://help.yahoo.com/kb/yahoo-mail-proxy-SLN28749.html", Agent{"Yahoo Mail", Unknown, Unknown}},
 		{"Thunderbird", "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:140.0) Gecko/20100101 Thunderbird/140.5.0", Agent{"Thunderbird", "desktop", "Windows"}},
