@@ -38,9 +38,11 @@ type world struct {
 
 var start = time.Date(2026, 12, 1, 8, 59, 0, 0, time.UTC)
 
-func newWorld(t *testing.T, at time.Time) *world {
+func newWorld(t *testing.T, at time.Time) *world { return newWorldOn(t, mongotest.DB(t), at) }
+
+func newWorldOn(t *testing.T, db *mongo.Database, at time.Time) *world {
 	t.Helper()
-	w := &world{t: t, db: mongotest.DB(t), clk: clock.At(at), queue: &fakeQueue{}, log: &bytes.Buffer{},
+	w := &world{t: t, db: db, clk: clock.At(at), queue: &fakeQueue{}, log: &bytes.Buffer{},
 		templates: map[string]campaign.TemplateInfo{"t": {Exists: true, Snapshot: raw(t, bson.D{{Key: "_id", Value: "t"}})}}}
 	w.runs, w.batches = campaign.NewStore(w.db), campaign.NewBatches(w.db, w.clk)
 	if err := w.runs.EnsureIndexes(t.Context()); err != nil {
@@ -77,7 +79,11 @@ func (w *world) settle(ctx context.Context, r *campaign.Run, n int) error {
 		return err
 	}
 	w.settled = append(w.settled, campaign.BatchID(r.ID, n))
-	return w.batches.MarkApplied(ctx, r, n, b.Unsettled().Pass)
+	d := b.Unsettled()
+	if d == nil {
+		return nil // another scheduler was here
+	}
+	return w.batches.MarkApplied(ctx, r, n, d.Pass)
 }
 
 // apply makes an active campaign of a file; more is appended to it.

@@ -218,9 +218,20 @@ func (s *Store) SetPlanned(ctx context.Context, id string, n int) error {
 	return s.updateRun(ctx, id, "plan", bson.D{{Key: "planned", Value: n}, {Key: "plan_done", Value: true}})
 }
 
-// SaveCounts keeps what the reconciler has just added up, for show and for the API; planned is the number of batches so far.
+// SaveCounts keeps what the reconciler has just added up, for show and for the API; planned is the number of batches so far. A write that
+// comes late, from a scheduler that was held up, changes nothing of a run that has ended.
 func (s *Store) SaveCounts(ctx context.Context, id string, c Counts, planned int) error {
-	return s.updateRun(ctx, id, "counts", bson.D{{Key: "counts", Value: c}, {Key: "planned", Value: planned}})
+	_, err := s.runs.UpdateOne(ctx, bson.D{
+		{Key: "_id", Value: id},
+		{Key: "state", Value: bson.D{{Key: "$in", Value: unfinished}}},
+	}, bson.D{
+		{Key: "$set", Value: bson.D{{Key: "counts", Value: c}}},
+		{Key: "$max", Value: bson.D{{Key: "planned", Value: planned}}}, // batches only grow in number
+	})
+	if err != nil {
+		return fmt.Errorf("run %s: counts: %w", id, err)
+	}
+	return nil
 }
 
 func (s *Store) updateRun(ctx context.Context, id, what string, set bson.D) error {

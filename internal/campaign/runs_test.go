@@ -294,6 +294,16 @@ func TestCountsAndPlan(t *testing.T) {
 	if d := cmp.Diff(counts, now.Counts); d != "" || now.Planned != 7 || !now.PlanDone {
 		t.Fatalf("planned %d, %v; counts %s", now.Planned, now.PlanDone, d)
 	}
+	done, err := s.EndRun(t.Context(), r.ID, RunPlanning, RunDone, counts, noon)
+	if err != nil || !done {
+		t.Fatal(done, err)
+	}
+	if err := s.SaveCounts(t.Context(), r.ID, Counts{Audience: 5}, 1); err != nil { // a scheduler that was held up
+		t.Fatal(err)
+	}
+	if now, err = s.Run(t.Context(), r.ID); err != nil || cmp.Diff(counts, now.Counts) != "" || now.Planned != 7 {
+		t.Errorf("after its end: planned %d, counts %+v, %v", now.Planned, now.Counts, err)
+	}
 	if err := s.SetPlanned(t.Context(), "other", 1); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("%v, want ErrNotFound", err)
 	}
