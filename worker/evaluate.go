@@ -60,16 +60,13 @@ type Evaluated struct {
 }
 
 // AtOnce is how many users to load next, as long as nobody knows better: so many that some 128 of them may be sent to, going by the
-// last load, and at most a whole batch. Where few may be sent to, a batch is one query; where most may, no more are read than can be sent
-// to while what was read is fresh.
+// last load, and at most as many as one query asks for. Where most may be sent to, no more are read than can be sent to while what was
+// read is fresh.
 func (e *Evaluator) AtOnce() int {
-	return min(fewUsers*1000/max(int(e.mailable.Load()), 1), wholeBatch)
+	return min(fewUsers*1000/max(int(e.mailable.Load()), 1), users.LoadAtOnce)
 }
 
-const (
-	fewUsers   = 128
-	wholeBatch = 500
-)
+const fewUsers = 128
 
 // Load reads the users with these ids, which should be in _id order, evaluates them at now, and calls f for each place of the list, with
 // a nil user where he has left the audience, or is gone. The user is valid until f returns, but for ever where f returns true. holds says

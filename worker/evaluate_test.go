@@ -176,9 +176,9 @@ func loadAll(t *testing.T, e *Evaluator, ids []bson.RawValue, holds func(int) bo
 	return out
 }
 
-// A batch of which few may be sent to is read at once; of one in which most may, no more than is sent to soon.
+// Of a batch in which few may be sent to much is read at once; of one in which most may, no more than is sent to soon.
 func TestEvaluatorAtOnce(t *testing.T) {
-	for _, c := range []struct{ mailable, want int }{{1000, 128}, {999, 128}, {500, 256}, {256, 500}, {255, 500}, {1, 500}, {0, 500}} {
+	for _, c := range []struct{ mailable, want int }{{1000, 128}, {999, 128}, {640, 200}, {512, 250}, {500, 250}, {1, 250}, {0, 250}} {
 		var e Evaluator
 		e.mailable.Store(int32(c.mailable))
 		if got := e.AtOnce(); got != c.want {
@@ -398,7 +398,7 @@ func BenchmarkEvaluate(b *testing.B) {
 		}
 		return seen
 	})
-	for _, size := range []int{128, 500} {
+	for _, size := range []int{128, users.LoadAtOnce} {
 		batches := func(f func(ids []bson.RawValue) int) func() int {
 			return func() (seen int) {
 				for i := 0; i < n; i += size {

@@ -205,10 +205,10 @@ func (s *Store) loadHistories(ctx context.Context, hs []History, us []User, load
 
 func (s *Store) loadPlaces(ctx context.Context, ids []bson.RawValue, places map[string]int, us []User, load *projectionOf) error {
 	var docs arena
-	for part := range slices.Chunk(ids, loadAtOnce) {
+	for part := range slices.Chunk(ids, LoadAtOnce) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		cur, err := s.coll.Find(attempt, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: part}}}},
-			options.Find().SetProjection(load.fields).SetBatchSize(loadAtOnce+1))
+			options.Find().SetProjection(load.fields).SetBatchSize(LoadAtOnce+1))
 		if err == nil {
 			for cur.Next(attempt) {
 				if i, ok := places[sameIDKey(s.idOf(cur.Current))]; ok {

@@ -39,7 +39,7 @@ func (s *Store) Load(ctx context.Context, audience bson.D, ids []bson.RawValue, 
 // Every place is answered for once, with the user or with nil, whatever the length of the list and whoever is missing.
 func TestLoadPlaces(t *testing.T) {
 	f := open(t, mongotest.DB(t), Config{})
-	const n = 2*loadAtOnce + 3
+	const n = 2*LoadAtOnce + 3
 	var docs []bson.D
 	var ids []bson.RawValue
 	for i := range n {
@@ -53,7 +53,7 @@ func TestLoadPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, length := range []int{0, 1, 2, loadAtOnce - 1, loadAtOnce, loadAtOnce + 1, n} {
+	for _, length := range []int{0, 1, 2, LoadAtOnce - 1, LoadAtOnce, LoadAtOnce + 1, n} {
 		called := make([]int, length)
 		rest, err := l.Load(t.Context(), ids[:length], func(place int, u *User) bool {
 			called[place]++
