@@ -100,6 +100,30 @@ func TestReportsOnAScreen(t *testing.T) {
 	}
 }
 
+func TestTheHeadSaysHowManyRunsThereAre(t *testing.T) {
+	runs := make([]report.Run, report.MaxRuns)
+	for i := range runs {
+		runs[i] = report.Run{ID: "daily@2026-12-04T17:00:00Z", State: "done"}
+	}
+	for _, row := range []struct {
+		name  string
+		shown int
+		all   int64
+		want  string // the line behind the runs
+	}{
+		{"as many as are named", 3, 3, ""},
+		{"one more", 4, 4, "and 1 earlier run of these days"},
+		{"more than the report holds", report.MaxRuns, 1234, "and 1,231 earlier runs of these days"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			lines := strings.Split(drawn(t, &report.Report{Campaign: "daily", Runs: runs[:row.shown], RunsAll: row.all}, screen{width: 80}), "\n")
+			if got := lines[1+shownRuns]; got != row.want {
+				t.Errorf("%q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
 func TestNoControlCharacterReachesTheTerminal(t *testing.T) {
 	gather := seeded(t)
 	shop := gather("shop", "2026-12-01", "2026-12-04")

@@ -35,7 +35,7 @@ func (p *reportPage) section(title string, lines []string) {
 func printReport(w io.Writer, r *report.Report, s screen) error {
 	p := &reportPage{screen: s}
 	p.line(p.title(p.fit(r.Campaign)) + "  " + r.From + " to " + r.To + " UTC")
-	p.runs(r.Runs)
+	p.runs(r.Runs, r.RunsAll)
 	switch {
 	case len(r.Days) > 0:
 		p.funnel(r)
@@ -57,10 +57,10 @@ func (p *reportPage) fit(outside string) string { return p.text(outside, p.width
 // shownRuns is how many runs the head of a report names.
 const shownRuns = 3
 
-func (p *reportPage) runs(runs []report.Run) {
+func (p *reportPage) runs(runs []report.Run, all int64) {
 	for i, r := range runs {
 		if i == shownRuns {
-			p.line("and " + quantity.Of(len(runs)-i, "earlier run"))
+			p.line("and " + quantity.Of(all-int64(i), "earlier run") + " of these days")
 			return
 		}
 		line := r.ID + "  " + string(r.State)

@@ -23,7 +23,8 @@ import (
 // Runs are the campaigns and what they did; errors wrap campaign.ErrNotFound. *campaign.Store is one.
 type Runs interface {
 	Get(ctx context.Context, name string) (*campaign.Campaign, error)
-	Runs(ctx context.Context, campaign string, limit int) ([]campaign.Run, error) // the latest first
+	// RunsBetween are those whose slot lies in [from, until), the latest first, at most limit of them, and how many there are.
+	RunsBetween(ctx context.Context, campaign string, from, until time.Time, limit int) ([]campaign.Run, int64, error)
 }
 
 // Sources are what a report is read from.
@@ -59,8 +60,9 @@ type Report struct {
 	Unsubscribed int64            `json:"unsubscribed"`
 	Bounced      int64            `json:"bounced"`
 	Hours        Hours            `json:"hours"`
-	Days         []Day            `json:"days"` // on which anything was counted
-	Runs         []Run            `json:"runs"` // the latest first
+	Days         []Day            `json:"days"`     // on which anything was counted
+	Runs         []Run            `json:"runs"`     // the latest first, at most MaxRuns
+	RunsAll      int64            `json:"runs_all"` // how many runs have their slot in the range
 	ByMonth      ByMonth          `json:"by_month"`
 
 	days Range
@@ -98,8 +100,8 @@ type Run struct {
 	Counts campaign.Counts   `json:"counts"`
 }
 
-// maxRuns is how many of a campaign's runs are looked through, the latest ones.
-const maxRuns = 50
+// MaxRuns is how many runs a report has, the latest ones of its range.
+const MaxRuns = 50
 
 // name is what a campaign or a site may be called. Anything else is not even asked for: it would be read as a part of an _id.
 var name = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
@@ -114,7 +116,7 @@ func (s Sources) Gather(ctx context.Context, q Query) (*Report, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.days(gctx, r) })
 	g.Go(func() (err error) { r.ByMonth, err = s.byMonth(gctx, q); return err })
-	g.Go(func() (err error) { r.Runs, err = s.runs(gctx, q); return err })
+	g.Go(func() (err error) { r.Runs, r.RunsAll, err = s.runs(gctx, q); return err })
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("report of %s: %w", q.Name, err)
 	}
@@ -202,20 +204,17 @@ func (s Sources) hours(ctx context.Context, r *Report, days []time.Time) error {
 	return nil
 }
 
-func (s Sources) runs(ctx context.Context, q Query) ([]Run, error) {
-	runs := []Run{}
+func (s Sources) runs(ctx context.Context, q Query) (runs []Run, all int64, err error) {
+	runs = []Run{}
 	if q.Name == analytics.All {
-		return runs, nil
+		return runs, 0, nil
 	}
-	all, err := s.Runs.Runs(ctx, q.Name, maxRuns)
+	latest, all, err := s.Runs.RunsBetween(ctx, q.Name, q.Range.From, q.Range.To.AddDate(0, 0, 1), MaxRuns)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	for i := range all {
-		r := &all[i]
-		if r.Elsewhere || r.Slot.Before(q.Range.From) || !r.Slot.Before(q.Range.To.AddDate(0, 0, 1)) {
-			continue
-		}
+	for i := range latest {
+		r := &latest[i]
 		c := r.Counts
 		c.Skipped = map[string]int64{}
 		for _, reason := range campaign.SkipReasons {
@@ -223,7 +222,7 @@ func (s Sources) runs(ctx context.Context, q Query) ([]Run, error) {
 		}
 		runs = append(runs, Run{ID: r.ID, State: r.State, Paused: r.Paused, Slot: r.Slot.UTC(), Counts: c})
 	}
-	return runs, nil
+	return runs, all, nil
 }
 
 // Month is the sum of the days of a range that are in one month.

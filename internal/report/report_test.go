@@ -99,6 +99,33 @@ func TestWhatIsKeptByDayIsExact(t *testing.T) {
 	}
 }
 
+// A report has the latest runs of its range, and says how many there are.
+func TestOfManyRunsTheLatestAreShown(t *testing.T) {
+	s := reporttest.Seed(t, mongotest.DB(t))
+	var runs []campaign.Run
+	for i := range 70 {
+		slot := reporttest.Now.Add(-time.Duration(i) * time.Hour)
+		runs = append(runs, campaign.Run{ID: campaign.RunID("winback", slot), Campaign: "winback", Slot: slot, State: campaign.RunDone})
+	}
+	s.Runs = reporttest.Campaigns{"winback": runs}
+	for _, row := range []struct {
+		name, from, to string
+		shown          int
+		all            int64
+		latest         string
+	}{
+		{"more than are shown", "2026-11-30", "2026-12-04", report.MaxRuns, 70, "winback@2026-12-04T18:00:00Z"},
+		{"of an earlier day, all", "2026-12-02", "2026-12-02", 24, 24, "winback@2026-12-02T23:00:00Z"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := gather(t, s, "winback", row.from, row.to)
+			if len(r.Runs) != row.shown || r.RunsAll != row.all || r.Runs[0].ID != row.latest {
+				t.Errorf("%d of %d runs, the latest %s", len(r.Runs), r.RunsAll, r.Runs[0].ID)
+			}
+		})
+	}
+}
+
 func TestWhatIsKeptByMonthSaysOfWhichMonthsItIs(t *testing.T) {
 	s := reporttest.Seed(t, mongotest.DB(t))
 	for _, row := range []struct {

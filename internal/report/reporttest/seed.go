@@ -30,9 +30,15 @@ func (c Campaigns) Get(_ context.Context, name string) (*campaign.Campaign, erro
 	return &campaign.Campaign{Name: name}, nil
 }
 
-// Runs gives the first ones.
-func (c Campaigns) Runs(_ context.Context, name string, limit int) ([]campaign.Run, error) {
-	return c[name][:min(limit, len(c[name]))], nil
+// RunsBetween gives the first ones of the range.
+func (c Campaigns) RunsBetween(_ context.Context, name string, from, until time.Time, limit int) ([]campaign.Run, int64, error) {
+	var in []campaign.Run
+	for _, r := range c[name] {
+		if !r.Slot.Before(from) && r.Slot.Before(until) {
+			in = append(in, r)
+		}
+	}
+	return in[:min(limit, len(in))], int64(len(in)), nil
 }
 
 // Seed counts a run of winback that began on 30 November and goes on in December, and one of september from long before. The
