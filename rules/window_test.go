@@ -200,6 +200,12 @@ func TestWindowCases(t *testing.T) {
 		{"Santiago: 23:00 to midnight comes twice, opened once", window("23:00-24:00", "sat"), "America/Santiago", "2026-04-04T23:30:00-04:00", true, ""},
 		{"Lord Howe: half an hour does not exist", window("02:10-05:00", ""), "Australia/Lord_Howe", "2026-10-04T01:59:00+10:30", false, "2026-10-04T02:30:00+11:00"},
 		{"Apia: a day that does not exist has no window", window("09:00-17:00", ""), "Pacific/Apia", "2011-12-29T17:00:00-10:00", false, "2011-12-31T09:00:00+14:00"},
+		{"Kwajalein: a day that does not exist has no window", window("09:00-17:00", ""), "Pacific/Kwajalein", "1993-08-20T17:00:00-12:00", false, "1993-08-22T09:00:00+12:00"},
+		{"Kwajalein: Friday's night goes on across it, but not beyond the morning", window("21:00-06:00", "fri"), "Pacific/Kwajalein", "1993-08-22T00:00:00+12:00", false, "1993-08-27T21:00:00+12:00"},
+		{"Lord Howe: half an hour comes twice, opened once", window("01:40-01:50", ""), "Australia/Lord_Howe", "2026-04-05T01:45:00+10:30", false, "2026-04-06T01:40:00+10:30"},
+		{"Adelaide: spring in a half-hour zone", window("02:30-09:00", ""), "Australia/Adelaide", "2026-10-04T01:59:59+09:30", false, "2026-10-04T03:00:00+10:30"},
+		{"Auckland: autumn in April, shuts the first time", window("21:00-02:30", ""), "Pacific/Auckland", "2026-04-05T02:10:00+12:00", false, "2026-04-05T21:00:00+12:00"},
+		{"St John's: 00:01 to 23:01 of the day before, shut the first time", window("23:00-24:00", ""), "America/St_Johns", "2006-10-28T23:30:00-03:30", false, "2006-10-29T23:00:00-03:30"},
 		{"Kathmandu: a quarter of an hour", window("09:00-17:00", ""), "Asia/Kathmandu", "2026-12-01T08:59:00+05:45", false, "2026-12-01T09:00:00+05:45"},
 	}
 	for _, tt := range tests {
@@ -217,6 +223,56 @@ func TestWindowCases(t *testing.T) {
 			}
 			if got := tt.w.NextOpening(now, loc); !got.Equal(want) {
 				t.Errorf("opens at %s, want %s", got.In(loc), want.In(loc))
+			}
+		})
+	}
+}
+
+// A year of a window, quarter of an hour by quarter of an hour, against the walker: whether it is open, and when it opens next.
+func TestAYearOfWindows(t *testing.T) {
+	windows := []Window{
+		{From: 9 * 60, To: 17 * 60}, {From: 21 * 60, To: 6 * 60}, {From: 0, To: 2 * 60}, {From: 2*60 + 15, To: 2*60 + 45},
+		{From: 2*60 + 30, To: 24 * 60}, {From: 23 * 60, To: 60, Days: 1 << time.Sunday}, {Days: 1<<time.Saturday | 1<<time.Friday},
+	}
+	for _, year := range []struct{ zone, from string }{
+		{"Europe/Berlin", "2026-01-01T00:00:00Z"}, {"America/Santiago", "2026-01-01T00:00:00Z"}, {"America/Havana", "2026-01-01T00:00:00Z"},
+		{"Australia/Lord_Howe", "2026-01-01T00:00:00Z"}, {"Australia/Adelaide", "2026-01-01T00:00:00Z"}, {"Pacific/Chatham", "2026-01-01T00:00:00Z"},
+		{"Pacific/Apia", "2011-06-01T00:00:00Z"}, {"Pacific/Kwajalein", "1993-03-01T00:00:00Z"}, {"Asia/Kathmandu", "1985-06-01T00:00:00Z"},
+		{"Africa/Casablanca", "2026-01-01T00:00:00Z"}, {"Antarctica/Troll", "2026-01-01T00:00:00Z"}, {"Asia/Pyongyang", "2018-01-01T00:00:00Z"},
+	} {
+		t.Run(year.zone, func(t *testing.T) {
+			t.Parallel()
+			loc, from := zone(t, year.zone), at(year.from)
+			for _, w := range windows {
+				const step = 15 * time.Minute
+				var shown time.Time
+				was, says := false, time.Time{} // what NextOpening has said while it was shut
+				for now := from.Add(-26 * time.Hour); now.Before(from.AddDate(1, 0, 0)); now = now.Add(step) {
+					l := now.In(loc)
+					if wall := time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), 0, 0, time.UTC); wall.After(shown) {
+						shown = wall
+					}
+					if now.Before(from) {
+						continue
+					}
+					open := (&walker{w: w, loc: loc, minute: now, shown: shown}).open()
+					if got := w.Open(now, loc); got != open {
+						t.Fatalf("%s at %s: open is %v, the clock on the wall says %v", w, l, got, open)
+					}
+					switch {
+					case open && !was && !says.IsZero() && !says.Equal(now):
+						t.Fatalf("%s opens at %s, and %s was said", w, l, says.In(loc))
+					case open:
+						says = time.Time{}
+					case says.IsZero() || now.Minute() == 0 && now.Hour()%6 == 0: // said again now and then
+						next := w.NextOpening(now, loc)
+						if !says.IsZero() && !next.Equal(says) {
+							t.Fatalf("%s at %s opens at %s, and %s was said before", w, l, next.In(loc), says.In(loc))
+						}
+						says = next
+					}
+					was = open
+				}
 			}
 		})
 	}

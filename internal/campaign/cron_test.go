@@ -75,6 +75,14 @@ func TestCronNext(t *testing.T) {
 			[]string{"2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"}},
 		{"a day that was skipped", "0 9 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z",
 			[]string{"2011-12-29T19:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T19:00:00Z"}},
+		{"another one", "30 12 * * *", "Pacific/Kwajalein", "1993-08-19T12:00:00Z",
+			[]string{"1993-08-20T00:30:00Z", "1993-08-21T00:30:00Z", "1993-08-21T12:00:00Z", "1993-08-22T00:30:00Z"}},
+		{"half-hour zone, spring in October", "30 2 * * *", "Australia/Adelaide", "2026-10-02T12:00:00Z",
+			[]string{"2026-10-02T17:00:00Z", "2026-10-03T16:30:00Z", "2026-10-04T16:00:00Z"}},
+		{"half an hour comes twice", "45 1 * * *", "Australia/Lord_Howe", "2026-04-03T18:00:00Z",
+			[]string{"2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"}},
+		{"autumn in April", "30 2 * * *", "Pacific/Auckland", "2026-04-03T18:00:00Z",
+			[]string{"2026-04-04T13:30:00Z", "2026-04-05T14:30:00Z"}},
 		{"clocks back across midnight", "30 23 * * *", "America/Havana", "2026-10-31T12:00:00Z",
 			[]string{"2026-11-01T03:30:00Z", "2026-11-02T04:30:00Z"}},
 		{"a zone of 45 minutes", "0 9 * * MON", "Asia/Kathmandu", "2026-12-01T00:00:00Z", []string{"2026-12-07T03:15:00Z"}},
@@ -205,6 +213,12 @@ var oddYears = []struct{ zone, from string }{
 	{"Africa/Casablanca", "2026-01-01"},   // back for Ramadan
 	{"Antarctica/Troll", "2026-01-01"},    // two hours
 	{"Atlantic/Azores", "2026-01-01"},     // midnight is left out, and comes twice
+	{"Pacific/Kwajalein", "1993-03-01"},   // 1993-08-21 is left out: from 12 hours behind to 12 ahead
+	{"Australia/Adelaide", "2026-01-01"},  // +9:30 and +10:30, in the southern summer
+	{"Pacific/Chatham", "2026-01-01"},     // +12:45 and +13:45
+	{"America/St_Johns", "2006-01-01"},    // -3:30 and -2:30, at one minute past midnight
+	{"America/New_York", "2026-01-01"},
+	{"Pacific/Auckland", "2026-01-01"},
 }
 
 // TestCronAgainstTheWall compares all slots of a year with those that a walk over its minutes finds, for drawn expressions.
