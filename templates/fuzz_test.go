@@ -124,6 +124,18 @@ func FuzzEscapers(f *testing.F) {
 	})
 }
 
+// Where a tag ends, as HTML has it: a quote opens a value, but within the name of the tag it is a part of that.
+func TestTagLen(t *testing.T) {
+	for _, c := range []struct{ tag, rest string }{
+		{`<p>`, "x"}, {`<p title="a>b">`, "x"}, {`<p title='a>"'>`, `"x`}, {`<p title={{ ">" }}>`, "x"}, {`</p>`, ">"}, {`</p title=">">`, "x"}, {`<br/title=">">`, "x"}, {`<!doctype html ">">`, "x"},
+		{`<im'g>`, `'>x`}, {"<im\x7ft=\">", `y">x`}, {`</im"g>`, `">x`}, {`<p`, ""}, {`<p title=">`, ""},
+	} {
+		if got := tagLen(c.tag + c.rest); got != len(c.tag) {
+			t.Errorf("%q ends at %d, want %d", c.tag+c.rest, got, len(c.tag))
+		}
+	}
+}
+
 // FuzzText: the text that is made when the template is compiled is the one that is made from the mail, whatever the HTML.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{

@@ -108,9 +108,10 @@ func tagName(s string) string {
 	return strings.ToLower(s[1:end])
 }
 
-// tagLen is the length of the tag that s begins with: quoted values and actions may hold a >.
+// tagLen is the length of the tag that s begins with: quoted values and actions may hold a >. A quote within the tag's name is a part of
+// the name, which ends at white space, a slash or > (HTML, tag name state).
 func tagLen(s string) int {
-	quote := byte(0)
+	quote, name := byte(0), true
 	for i := 1; i < len(s); {
 		switch c := s[i]; {
 		case strings.HasPrefix(s[i:], "{{"):
@@ -120,10 +121,12 @@ func tagLen(s string) int {
 			if c == quote {
 				quote = 0
 			}
-		case c == '"' || c == '\'':
-			quote = c
 		case c == '>':
 			return i + 1
+		case name:
+			name = c != '/' && !isSpace(rune(c)) || i == 1
+		case c == '"' || c == '\'':
+			quote = c
 		}
 		i++
 	}
