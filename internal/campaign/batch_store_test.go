@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"postbit/internal/clock"
-	"postbit/internal/minimongo"
 	"postbit/internal/minimongo/mongotest"
 )
 
@@ -120,21 +114,6 @@ func TestPlannersShareNumbers(t *testing.T) {
 	if _, err := b.s.Own(b.ctx, b.run, 2, 0, "x"); !errors.Is(err, ErrNoBatch) {
 		t.Errorf("own the end marker: %v", err)
 	}
-}
-
-func TestBatchLimits(t *testing.T) {
-	b := newBatchTest(t)
-	big := bson.RawValue{Type: bson.TypeString, Value: bsonString(strings.Repeat("x", MaxBatchIDBytes))}
-	for name, ids := range map[string][]bson.RawValue{"none": nil, "501 users": userIDs(501), "64 KB of ids": {big}} {
-		if err := b.s.Insert(b.ctx, b.run, 1, ids); !errors.Is(err, ErrBatchTooLarge) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func bsonString(s string) []byte {
-	_, data, _ := bson.MarshalValue(s)
-	return data
 }
 
 func TestOneOwner(t *testing.T) {
@@ -335,169 +314,5 @@ func TestStalePass(t *testing.T) {
 	}
 	if _, err := b.s.Own(b.ctx, b.run, 1, 2, "next"); err != nil {
 		t.Errorf("the next pass: %v", err)
-	}
-}
-
-// Whatever is lost, the server's reply or the command, a write is there once and its author knows it. (The tests of worker do this to every
-// command of a dispatch.)
-func TestWritesWithoutAReply(t *testing.T) {
-	drop := minimongo.Action{Drop: true}
-	for name, f := range map[string]minimongo.Fault{
-		"insert lost":               {Command: "insert", Before: drop},
-		"insert, reply lost":        {Command: "insert", After: drop},
-		"own, reply lost twice":     {Command: "findAndModify", After: drop, Times: 2},
-		"push lost":                 {Command: "update", Before: drop},
-		"push, reply lost":          {Command: "update", After: drop},
-		"end of wave, reply lost":   {Command: "update", Nth: 2, After: drop},
-		"end of pass, refused once": {Command: "update", Nth: 4, Before: minimongo.Action{Error: &minimongo.Error{Code: 91, Message: "shutting down"}}},
-		"end of pass, reply lost":   {Command: "update", Nth: 4, After: drop},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv, db := mongotest.Server(t)
-			clk := clock.At(batchStart)
-			b := batchTest{t, t.Context(), NewBatches(db, clk), clk, testRun("r")}
-			srv.Inject(f)
-			if err := b.s.Insert(b.ctx, b.run, 1, userIDs(3)); err != nil && !errors.Is(err, ErrBatchExists) {
-				t.Fatal(err)
-			}
-			o := b.own(1)
-			b.check(o.PushWave(b.ctx, waveOf(0, 1), nil, clk.Now()))
-			b.check(o.EndWave(b.ctx, []Result{{Index: 0, Outcome: Sent}, {Index: 1, Outcome: FailedPolicy, Claim: &HeldClaim{LastAt: batchStart}}}, clk.Now()))
-			b.check(o.Record(b.ctx, []Result{{Index: 2, Outcome: Skipped("left")}}, clk.Now()))
-			_, err := o.StorePass(b.ctx, PassEnd{Now: clk.Now(), Visited: true, TookBack: true, NotBefore: clk.Now()})
-			b.check(err)
-			b.check(b.s.MarkApplied(b.ctx, b.run, 1, 1))
-			got, err := b.s.Get(b.ctx, b.run, 1)
-			b.check(err)
-			if d := cmp.Diff(map[string][]int{"sent": {0}, "failed/policy": {1}, "skipped/left": {2}}, outcomes(got)); d != "" {
-				t.Error(d)
-			}
-			if got.Rev != 4 || got.Waves != 1 || got.Pass != 1 || got.Unsettled() != nil {
-				t.Errorf("rev %d, waves %d, pass %d", got.Rev, got.Waves, got.Pass)
-			}
-		})
-	}
-}
-
-// A lost connection takes the pool with it, and with the pool whoever was waiting for a connection: those writes were not answered either.
-func TestWritesWhoseConnectionPoolIsCleared(t *testing.T) {
-	srv, db := mongotest.Server(t)
-	waiting := make(chan struct{}, 64)
-	client, err := mongo.Connect(options.Client().ApplyURI(srv.URI()).SetMaxPoolSize(1).SetRetryWrites(false).SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
-		if e.Type == event.ConnectionCheckOutStarted {
-			waiting <- struct{}{}
-		}
-	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Disconnect(context.Background()) })
-	clk := clock.At(batchStart)
-	b := batchTest{t, t.Context(), NewBatches(client.Database(db.Name()), clk), clk, testRun("r")}
-	b.plan(1, 2)
-	b.plan(2, 2)
-	first, second := b.own(1), b.own(2)
-	for len(waiting) > 0 {
-		<-waiting
-	}
-	let := make(chan struct{})
-	srv.Inject(minimongo.Fault{Command: "update", Before: minimongo.Action{Wait: let, Drop: true}})
-	var both sync.WaitGroup
-	for _, o := range []*Owned{first, second} {
-		both.Go(func() {
-			if err := o.PushWave(b.ctx, waveOf(0), nil, clk.Now()); err != nil {
-				t.Errorf("batch %d: %v", o.N, err)
-			}
-		})
-		<-waiting
-	}
-	close(let)
-	both.Wait()
-}
-
-// LateEnd of the model: an end of a wave whose reply was lost is applied after the one that was issued again, and after the next wave.
-func TestALateWriteChangesNothing(t *testing.T) {
-	srv, db := mongotest.Server(t)
-	clk := clock.At(batchStart)
-	b := batchTest{t, t.Context(), NewBatches(db, clk), clk, testRun("r")}
-	b.plan(1, 2)
-	o := b.own(1)
-	b.check(o.PushWave(b.ctx, waveOf(0), nil, clk.Now()))
-	let := make(chan struct{})
-	srv.Inject(minimongo.Fault{Command: "update", Before: minimongo.Action{Hangup: true, Wait: let}})
-	b.check(o.EndWave(b.ctx, []Result{{Index: 0, Tried: true, Reply: "451 later", Claim: &HeldClaim{LastAt: batchStart}}}, clk.Now()))
-	b.check(o.PushWave(b.ctx, waveOf(0), nil, clk.Now()))
-	close(let)
-	b.check(o.EndWave(b.ctx, []Result{{Index: 0, Outcome: Sent}}, clk.Now()))
-	got, err := b.s.Get(b.ctx, b.run, 1)
-	b.check(err)
-	if got.User(0).Outcome != Sent || got.Rev != 4 {
-		t.Errorf("%+v, rev %d", got.User(0), got.Rev)
-	}
-}
-
-// The worst that can happen to a batch: the most and longest ids, a reply of 200 bytes for everyone, months of 4xx, each user in a wave of his
-// own, all claims held, all outcomes in minutes of their own.
-func TestWorstCaseSize(t *testing.T) {
-	b := newBatchTest(t)
-	b.run.ID = strings.Repeat("c", 64) + "@2026-12-01T09:00:00Z+manual-XXXX"
-	per := MaxBatchIDBytes/MaxBatchUsers - 6
-	var ids []bson.RawValue
-	for i := range MaxBatchUsers {
-		ids = append(ids, bson.RawValue{Type: bson.TypeString, Value: bsonString(fmt.Sprintf("%0*d", per, i))})
-	}
-	b.check(b.s.Insert(b.ctx, b.run, 1, ids))
-	largest := 0
-	measure := func() {
-		raw, err := b.s.coll(b.run.Slot).FindOne(b.ctx, bson.D{}).Raw()
-		b.check(err)
-		largest = max(largest, len(raw))
-	}
-	reply := strings.Repeat("é", 300)
-	const rounds = 3
-	for round := range rounds {
-		o := b.own(1)
-		if d := o.Unsettled(); d != nil {
-			b.check(b.s.MarkApplied(b.ctx, b.run, 1, d.Pass))
-			o.Applied()
-		}
-		waiting := o.Waiting()
-		for at := 0; at < len(waiting); at += MaxWaveUsers {
-			wave := waiting[at:min(at+MaxWaveUsers, len(waiting))]
-			b.check(o.PushWave(b.ctx, waveOf(wave...), nil, b.clk.Now()))
-			var rs []Result
-			for _, i := range wave {
-				rs = append(rs, Result{Index: i, Claim: &HeldClaim{LastAt: b.clk.Now()}, Tried: true, Reply: reply, UnknownZone: true})
-			}
-			b.check(o.EndWave(b.ctx, rs, b.clk.Now()))
-		}
-		if round == rounds-1 {
-			for _, i := range waiting { // every one in a minute of his own
-				b.clk.Advance(time.Minute)
-				o.Batch.record([]Result{{Index: i, Outcome: FailedTemporary}}, b.clk.Now())
-			}
-			b.check(o.write(b.ctx, o.Batch.clone(), bson.D{{Key: "log", Value: bson.Binary{Data: encodeLog(o.Batch.log)}},
-				{Key: "claims", Value: bson.Binary{Data: encodeClaims(o.Batch.claims, len(ids))}}}, nil))
-			b.check(o.write(b.ctx, o.Batch.clone(), bson.D{{Key: "open", Value: bson.Binary{Data: make([]byte, 2*MaxBatchUsers)}}}, nil))
-		}
-		measure()
-		b.clk.Advance(6 * time.Hour)
-		_, err := o.StorePass(b.ctx, PassEnd{Now: b.clk.Now(), Visited: true, TookBack: false, NotBefore: b.clk.Now()})
-		b.check(err)
-		measure()
-	}
-	t.Logf("largest document: %d bytes", largest)
-	if largest > 200_000 || largest < 150_000 {
-		t.Errorf("%d bytes, want the worst case below 200,000", largest)
-	}
-}
-
-func TestCutReply(t *testing.T) {
-	for _, s := range []string{strings.Repeat("é", 150), strings.Repeat("x", 199) + "é", "a\xffb", "a\x00b", strings.Repeat("😀", 60)} {
-		got := cutReply(s)
-		if len(got) > MaxReplyBytes || !slices.Equal([]rune(got), []rune(strings.ToValidUTF8(got, ""))) {
-			t.Errorf("%q: %q, %d bytes", s, got, len(got))
-		}
 	}
 }
