@@ -169,6 +169,7 @@ func TestWhatWaitsIsOneSet(t *testing.T) {
 	}
 }
 
+// waitFor looks until ok holds: what it looks for is written by a goroutine that tells nobody.
 func waitFor(t testing.TB, ok func() bool) {
 	t.Helper()
 	for !ok() {

@@ -87,8 +87,8 @@ func TestFaultAppliedLate(t *testing.T) {
 	if _, err := c.InsertOne(context.Background(), bson.M{"_id": 1, "n": 0}); err != nil {
 		t.Fatal(err)
 	}
-	hold, reached := make(chan struct{}), make(chan struct{})
-	s.Inject(minimongo.Fault{Command: "update", Reached: func() { close(reached) }, Before: minimongo.Action{Hangup: true, Wait: hold}})
+	hold, reached, applied := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.Inject(minimongo.Fault{Command: "update", Reached: func() { close(reached) }, Before: minimongo.Action{Hangup: true, Wait: hold}, After: minimongo.Action{Wait: applied}})
 	if err := inc(c); !mongo.IsNetworkError(err) {
 		t.Fatalf("the client did not see a lost connection: %v", err)
 	}
@@ -97,8 +97,9 @@ func TestFaultAppliedLate(t *testing.T) {
 		t.Fatalf("n is %d before the update is let go", got)
 	}
 	close(hold)
-	for value(t, c) != 1 {
-		time.Sleep(time.Millisecond)
+	applied <- struct{}{} // somebody takes it once the update is applied
+	if got := value(t, c); got != 1 {
+		t.Errorf("n is %d after it", got)
 	}
 }
 
@@ -109,16 +110,17 @@ func TestFaultClientGivesUp(t *testing.T) {
 	if _, err := c.InsertOne(context.Background(), bson.M{"_id": 1, "n": 0}); err != nil {
 		t.Fatal(err)
 	}
-	hold := make(chan struct{})
+	hold, applied := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
-	s.Inject(minimongo.Fault{Command: "update", Reached: cancel, Before: minimongo.Action{Wait: hold}})
+	s.Inject(minimongo.Fault{Command: "update", Reached: cancel, Before: minimongo.Action{Wait: hold}, After: minimongo.Action{Wait: applied}})
 	_, err := c.UpdateOne(ctx, bson.M{"_id": 1}, bson.M{"$inc": bson.M{"n": 1}})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	close(hold)
-	for value(t, c) != 1 {
-		time.Sleep(time.Millisecond)
+	applied <- struct{}{} // somebody takes it once the update is applied
+	if got := value(t, c); got != 1 {
+		t.Errorf("n is %d after it", got)
 	}
 }
 
