@@ -12,6 +12,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/mail"
+	"postbit/internal/queue"
 	"postbit/internal/users"
 	"postbit/rules"
 	"postbit/templates"
@@ -199,4 +200,31 @@ func TestNobodyIsMailedWithoutAWayToUnsubscribe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Documents that are as large as a team lets them grow are read a few at a time, and one pass still comes to everybody: also where they
+// have grown between the first look and the claim.
+func TestHugeDocuments(t *testing.T) {
+	t.Parallel()
+	const n = 64
+	h := newHouse(t)
+	h.seed(n)
+	var once sync.Once
+	h.smtp.answer = func(int, int) mail.Reply {
+		once.Do(func() {
+			grown := bson.D{{Key: "$set", Value: bson.D{{Key: "bio", Value: strings.Repeat("x", 400_000)}}}}
+			_, err := h.coll.UpdateMany(h.ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: n / 2}}}}, grown)
+			h.check(err)
+			h.clk.Advance(freshFor + time.Second)
+		})
+		return mail.Reply{}
+	}
+	long := template(testBit)
+	long.HTML = `<html><body><p>You wrote: {{ .User.bio }}</p><a href="{{ unsubscribe }}">no more</a></body></html>`
+	r := h.run("winback", n, func(r *campaign.Run) { r.Template = templates.Snapshot(long) })
+	h.check(h.worker().HandleBatch(h.ctx, queue.BatchTask{Run: r.ID, N: 1, Pass: 1}))
+	if got := h.outcomes(r); len(got["sent"]) != n {
+		t.Errorf("%v", got)
+	}
+	h.invariants(r, n)
 }

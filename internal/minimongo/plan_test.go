@@ -8,6 +8,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 )
 
@@ -203,4 +204,76 @@ func checkIndexes(t failer, s *Server, coll string) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
+}
+
+// TestListsOfIDs reads by _id whatever stands in the query, close together and far apart, and compares with the filter applied to every document.
+func TestListsOfIDs(t *testing.T) {
+	s := open(t, Config{})
+	id := rapid.OneOf(
+		rapid.Map(rapid.IntRange(0, 30), func(n int) any { return n }),
+		rapid.Map(rapid.IntRange(0, 30), func(n int) any { return float64(n) }),
+		rapid.SampledFrom([]any{"a", "b", "\x00", 1.5, nil, true, bson.D{}, bson.D{{Key: "x", Value: 1}}}))
+	round := 0
+	rapid.Check(t, func(t *rapid.T) {
+		round++
+		coll := fmt.Sprint("l", round)
+		var docs bson.A
+		for _, v := range rapid.SliceOfNDistinct(id, 1, 40, func(v any) string {
+			typ, data, _ := bson.MarshalValue(v)
+			return string(appendKey(nil, value{Type: bsoncore.Type(typ), Data: data}))
+		}).Draw(t, "ids") {
+			docs = append(docs, bson.D{{Key: "_id", Value: v}, {Key: "n", Value: len(docs) % 3}})
+		}
+		s.must(t, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}})
+		list := bson.A(rapid.SliceOfN(id, 0, 40).Draw(t, "list"))
+		filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: list}}}}
+		switch rapid.IntRange(0, 5).Draw(t, "and") {
+		case 0:
+			filter = append(filter, bson.E{Key: "n", Value: 1})
+		case 1:
+			filter[0].Value = append(filter[0].Value.(bson.D), bson.E{Key: "$gte", Value: 7})
+		case 2:
+			filter = append(filter, bson.E{Key: "$and", Value: bson.A{bson.D{{Key: "_id", Value: bson.D{{Key: "$ne", Value: 5}}}}}})
+		case 3:
+			filter[0].Value = append(filter[0].Value.(bson.D), bson.E{Key: "$type", Value: "int"})
+		case 4:
+			filter = bson.D{{Key: "$and", Value: bson.A{filter, bson.D{{Key: "n", Value: 0}}}}}
+		}
+		raw, err := bson.Marshal(filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := parseFilter(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		direction := rapid.SampledFrom([]int{1, -1}).Draw(t, "direction")
+		var want []bson.Raw
+		if err := s.store.view(func(tx *bolt.Tx) error {
+			c, err := s.store.lookup(tx, "db", coll)
+			if err != nil {
+				return err
+			}
+			all := tx.Bucket(c.documents()).Cursor()
+			for k, doc := all.First(); k != nil; k, doc = all.Next() {
+				if f.match(doc) {
+					want = append(want, bson.Raw(bytes.Clone(doc)))
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if direction < 0 {
+			slices.Reverse(want)
+		}
+		found, err := s.must(t, bson.D{{Key: "find", Value: coll}, {Key: "filter", Value: filter}, {Key: "sort", Value: bson.D{{Key: "_id", Value: direction}}}}).
+			Lookup("cursor", "firstBatch").Array().Values()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.EqualFunc(want, found, func(a bson.Raw, b bson.RawValue) bool { return bytes.Equal(a, b.Value) }) {
+			t.Fatalf("%v: %v, want %v", filter, found, want)
+		}
+	})
 }
