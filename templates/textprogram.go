@@ -15,7 +15,6 @@ import (
 // a template with, say, half a tag in a branch is errUnknown, and its text is made from every rendered mail by textOf.
 type textTranslation struct {
 	translation
-	at   place
 	tags []*parse.ActionNode // actions within the tag that is being read; its text has placeholders for them
 }
 
@@ -71,55 +70,13 @@ func (p place) same(q place) bool {
 
 // buildText compiles the tree of the HTML into a routine that writes to state.text.
 func buildText(tree *parse.Tree, slots map[string]int) (*routine, error) {
-	t := &textTranslation{translation: translation{routine: &routine{}, slots: slots}}
-	var err error
-	t.routine.body, err = t.list(tree.Root)
-	return t.routine, err
-}
-
-func (t *textTranslation) list(l *parse.ListNode) (program, error) {
-	var p program
-	if l == nil {
-		return nil, nil
-	}
-	for _, n := range l.Nodes {
-		steps, err := t.node(n)
-		if err != nil {
-			return nil, err
-		}
-		p = append(p, steps...)
-	}
-	return p, nil
-}
-
-func (t *textTranslation) node(n parse.Node) (program, error) {
-	switch n := n.(type) {
-	case *parse.TextNode:
-		return t.html(string(n.Text))
-	case *parse.ActionNode:
-		return t.action(n)
-	case *parse.IfNode:
-		return t.branch(&n.BranchNode, false)
-	case *parse.WithNode:
-		return t.branch(&n.BranchNode, true)
-	case *parse.RangeNode:
-		return t.loop(&n.BranchNode)
-	case *parse.BreakNode, *parse.ContinueNode:
-		st, err := t.translation.node(n)
-		return program{st}, err
-	case *parse.CommentNode:
-		return nil, nil
-	}
-	return nil, errUnknown
+	t := &textTranslation{}
+	return t.build(tree, slots, t)
 }
 
 func (t *textTranslation) action(n *parse.ActionNode) (program, error) {
 	if text, ok := rawText(n); ok {
-		return t.html(text)
-	}
-	if len(n.Pipe.Decl) > 0 {
-		st, err := t.translation.action(n)
-		return program{st}, err
+		return t.source(text)
 	}
 	if t.at.mode == inTag {
 		t.at.tag += placeholder(len(t.tags))
@@ -163,64 +120,10 @@ func rawText(n *parse.ActionNode) (string, bool) {
 	return text.Text, true
 }
 
-func (t *textTranslation) branch(n *parse.BranchNode, with bool) (program, error) {
-	if t.at.mode == inTag {
-		return nil, errUnknown
-	}
-	declared := len(t.vars)
-	defer func() { t.vars = t.vars[:declared] }()
-	cond, err := t.pipe(n.Pipe)
-	if err != nil {
-		return nil, err
-	}
-	then, otherwise, err := t.ways(n)
-	if err != nil {
-		return nil, err
-	}
-	return program{branchStep(cond, then, otherwise, with)}, nil
-}
-
-// ways compiles both ways through a branch, which must leave off at the same place.
-func (t *textTranslation) ways(n *parse.BranchNode) (then, otherwise program, err error) {
-	before := t.at
-	if then, err = t.list(n.List); err != nil {
-		return nil, nil, err
-	}
-	after := t.at
-	t.at = before
-	if otherwise, err = t.list(n.ElseList); err != nil {
-		return nil, nil, err
-	}
-	if !t.at.same(after) || t.at.mode == inTag {
-		return nil, nil, errUnknown
-	}
-	return then, otherwise, nil
-}
-
-func (t *textTranslation) loop(n *parse.BranchNode) (program, error) {
-	if t.at.mode == inTag {
-		return nil, errUnknown
-	}
-	declared := len(t.vars)
-	defer func() { t.vars = t.vars[:declared] }()
-	l, err := t.loopHead(n)
-	if err != nil {
-		return nil, err
-	}
-	before := t.at
-	if l.body, l.otherwise, err = t.ways(n); err != nil {
-		return nil, err
-	}
-	if !t.at.same(before) { // another round would begin elsewhere
-		return nil, errUnknown
-	}
-	return program{l.step()}, nil
-}
-
 func placeholder(i int) string { return "\uE000" + strconv.Itoa(i) + "\uE001" }
 
-// html follows a piece of HTML.
-func (t *textTranslation) html(src string) (p program, err error) {
+// source follows a piece of HTML.
+func (t *textTranslation) source(src string) (p program, err error) {
 	for src != "" {
 		var steps program
 		switch t.at.mode {
@@ -288,8 +191,8 @@ func isSpace(r rune) bool { return r == ' ' || r == '\t' || r == '\n' || r == '\
 // inTag reads on to the end of a tag, whose values may hold a > in quotes.
 func (t *textTranslation) inTag(src string) (rest string, p program, err error) {
 	whole := t.at.tag + src
-	end := tagLen(whole)
-	if whole[end-1] != '>' || end <= len(t.at.tag) {
+	end, ended := tagLen(whole)
+	if !ended {
 		t.at.tag = whole
 		return "", nil, nil
 	}
