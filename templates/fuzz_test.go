@@ -124,14 +124,33 @@ func FuzzEscapers(f *testing.F) {
 	})
 }
 
-// Where a tag ends, as HTML has it: a quote opens a value, but within the name of the tag it is a part of that.
+// Where a tag ends, as HTML has it: a quote opens the value of an attribute, and anywhere else it is a part of a name or a value.
 func TestTagLen(t *testing.T) {
 	for _, c := range []struct{ tag, rest string }{
-		{`<p>`, "x"}, {`<p title="a>b">`, "x"}, {`<p title='a>"'>`, `"x`}, {`<p title={{ ">" }}>`, "x"}, {`</p>`, ">"}, {`</p title=">">`, "x"}, {`<br/title=">">`, "x"}, {`<!doctype html ">">`, "x"},
+		{`<p>`, "x"}, {`<p title="a>b">`, "x"}, {`<p title='a>"'>`, `"x`}, {`<p title={{ ">" }}>`, "x"}, {`</p>`, ">"}, {`</p title=">">`, "x"}, {`<br/title=">">`, "x"}, {`<!doctype html ">`, `">x`},
+		{`<p a = "b>c"d="e>f">`, "x"}, {`<p a=b"c>`, `">x`}, {`<p a"b>`, `">x`}, {`<p ="x>`, `">x`}, {`<p a/="x>`, `">x`}, {`<p a==">`, `">x`}, {`<p a=>`, `"x">`}, {`<p {{ "x" }}="a>b">`, "x"}, {`<p a={{ "x" }}">`, `">x`},
+		{`</ a=">`, `">x`}, {"<a\x16=\"p://x\">", "x"},
 		{`<im'g>`, `'>x`}, {"<im\x7ft=\">", `y">x`}, {`</im"g>`, `">x`}, {`<p`, ""}, {`<p title=">`, ""},
 	} {
-		if got := tagLen(c.tag + c.rest); got != len(c.tag) {
-			t.Errorf("%q ends at %d, want %d", c.tag+c.rest, got, len(c.tag))
+		if got, ended := tagLen(c.tag + c.rest); got != len(c.tag) || ended != (c.rest != "") {
+			t.Errorf("%q ends at %d (%t), want %d", c.tag+c.rest, got, ended, len(c.tag))
+		}
+	}
+}
+
+// A > in a value, right before an action, does not end the tag for the text either.
+func TestTextOfTagsWithActions(t *testing.T) {
+	doc := document(t, bson.D{{Key: "name", Value: "N"}})
+	for src, want := range map[string]string{
+		`x<img alt="a>{{ .User.name }}b">y`:                       "xa>Nby",
+		`x<a href="https://x.example/?a>{{ .User.name }}">y</a>z`: "xy <https://x.example/?a>N>z",
+		`<p title="a>{{ .User.name }}>{{ .User.name }}">y</p>`:    "y",
+		`x<img alt='>{{ .User.name }}'>`:                          "x>N",
+	} {
+		c := compile(t, bodyOf(src))
+		out := render(t, c, doc)
+		if got := strings.TrimSpace(out.Text); got != want || out.Text != textOf(out.HTML) || c.textMaker == nil {
+			t.Errorf("%s: %q, want %q; of the mail it is %q", src, got, want, textOf(out.HTML))
 		}
 	}
 }

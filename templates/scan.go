@@ -74,7 +74,8 @@ func (m *marks) declaration(src string, i int) int {
 
 // tag is at <. It returns where to go on: behind the tag, or behind the end of what is no HTML inside.
 func (m *marks) tag(src string, i int) int {
-	end := i + tagLen(src[i:])
+	n, _ := tagLen(src[i:])
+	end := i + n
 	name := tagName(src[i:end])
 	switch name {
 	case "html":
@@ -108,29 +109,75 @@ func tagName(s string) string {
 	return strings.ToLower(s[1:end])
 }
 
-// tagLen is the length of the tag that s begins with: quoted values and actions may hold a >. A quote within the tag's name is a part of
-// the name, which ends at white space, a slash or > (HTML, tag name state).
-func tagLen(s string) int {
-	quote, name := byte(0), true
-	for i := 1; i < len(s); {
-		switch c := s[i]; {
-		case strings.HasPrefix(s[i:], "{{"):
-			i += actionLen(s[i:])
-			continue
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '>':
-			return i + 1
-		case name:
-			name = c != '/' && !isSpace(rune(c)) || i == 1
-		case c == '"' || c == '\'':
-			quote = c
-		}
-		i++
+// tagLen is the length of the tag that s begins with, as HTML has it: a > within a quoted value, or an action, does not end it; a quote anywhere
+// else opens nothing. A doctype and what is no tag (</ before anything but a letter) end at the first >. Where s is at its end before the tag is,
+// ended is false.
+func tagLen(s string) (n int, ended bool) {
+	const (
+		name = iota
+		attribute
+		value
+		quoted
+		bare
+		declaration
+	)
+	at, begun, quote := name, false, byte(0) // begun: the name of an attribute, which a = may follow
+	if bogusTag(s) {
+		at = declaration
 	}
-	return len(s)
+	for i := 1; i < len(s); i++ {
+		c := s[i]
+		if strings.HasPrefix(s[i:], "{{") {
+			i += actionLen(s[i:]) - 1
+			if at == value {
+				at = bare
+			}
+			begun = true
+			continue
+		}
+		if c == '>' && at != quoted {
+			return i + 1, true
+		}
+		white := isSpace(rune(c))
+		switch at {
+		case name:
+			if white || c == '/' && i > 1 {
+				at, begun = attribute, false
+			}
+		case attribute:
+			switch {
+			case c == '/':
+				begun = false
+			case c == '=' && begun:
+				at = value
+			case !white:
+				begun = true
+			}
+		case value:
+			switch {
+			case c == '"' || c == '\'':
+				at, quote = quoted, c
+			case !white:
+				at = bare
+			}
+		case quoted:
+			if c == quote {
+				at, begun = attribute, false
+			}
+		case bare:
+			if white {
+				at, begun = attribute, false
+			}
+		}
+	}
+	return len(s), false
+}
+
+func bogusTag(s string) bool {
+	if len(s) < 2 || s[1] == '!' {
+		return len(s) > 1
+	}
+	return s[1] == '/' && len(s) > 2 && (s[2]|0x20 < 'a' || s[2]|0x20 > 'z')
 }
 
 // actionLen is the length of the {{ action }} that s begins with: its strings may hold }}.
