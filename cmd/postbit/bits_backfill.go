@@ -60,21 +60,7 @@ type backfillBit struct {
 }
 
 func (c bitsBackfillCmd) Run(ctx context.Context, a *app) error {
-	if err := c.check(a); err != nil {
-		return err
-	}
-	return a.withGraph(ctx, mongoOnly, func(g *graph) (err error) {
-		missing, err := c.missingList(a)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, missing.close()) }()
-		p := newStages(g.err)
-		defer p.end()
-		o, err := c.options(ctx, g, p, missing)
-		if err != nil {
-			return err
-		}
+	return c.read(ctx, a, func(g *graph, o backfill.Options, p *stages) (err error) {
 		if c.Array == g.users.BitsField() {
 			return usage("%s is the bitfield itself: `postbit bits convert` turns its arrays into bits", c.Array)
 		}

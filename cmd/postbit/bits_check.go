@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,24 +49,10 @@ type differenceJSON struct {
 }
 
 func (c bitsCheckCmd) Run(ctx context.Context, a *app) error {
-	if err := c.check(a); err != nil {
-		return err
-	}
 	if c.Limit < 0 {
 		return usage("--limit can't be negative")
 	}
-	return a.withGraph(ctx, mongoOnly, func(g *graph) (err error) {
-		missing, err := c.missingList(a)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, missing.close()) }()
-		p := newStages(g.err)
-		defer p.end()
-		o, err := c.options(ctx, g, p, missing)
-		if err != nil {
-			return err
-		}
+	return c.read(ctx, a, func(g *graph, o backfill.Options, p *stages) error {
 		out := &bitsCheckJSON{Unknown: map[string]int64{}, Differences: []differenceJSON{}}
 		counts, checked, err := c.compare(ctx, g, o, out)
 		p.end()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,6 +62,27 @@ func (f *sourceFlags) check(a *app) error {
 		return usage("--missing - and --json both want standard output")
 	}
 	return nil
+}
+
+// read lets work read the records that the flags name: with a list of those who are missing, and with stages, which both end with it.
+func (f *sourceFlags) read(ctx context.Context, a *app, work func(*graph, backfill.Options, *stages) error) error {
+	if err := f.check(a); err != nil {
+		return err
+	}
+	return a.withGraph(ctx, mongoOnly, func(g *graph) (err error) {
+		missing, err := f.missingList(a)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, missing.close()) }()
+		p := newStages(g.err)
+		defer p.end()
+		o, err := f.options(ctx, g, p, missing)
+		if err != nil {
+			return err
+		}
+		return work(g, o, p)
+	})
 }
 
 var usualColumns = backfill.Columns{User: "user", Template: "template", SentAt: "sent_at", OpenedAt: "opened_at"}
