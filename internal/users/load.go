@@ -56,9 +56,9 @@ func (s *Store) Loader(audience bson.D, extra []string, bit int) (*Loader, error
 }
 
 // Load reads the users with these ids and calls f once for every place of the list, with nil for who has left the audience, or
-// is gone. They come as the server sends them, which is in the order of the list where that is in _id order; those with nil come
-// last. A user is valid until f returns, but for ever where f returns true; his document is then a copy that holds nothing but
-// himself. Where those kept take too much memory Load ends before its time; rest is the places, in order, that f was not called for.
+// is gone. They come in _id order, which should be that of the list, those who have left behind the others. A user is valid until f
+// returns, and for good where f returns true. Where those kept take much memory Load ends before its time: rest is the places, in
+// order, that f was not called for.
 func (l *Loader) Load(ctx context.Context, ids []bson.RawValue, f func(place int, u *User) (keep bool)) (rest []int, err error) {
 	for from := 0; from < len(ids); from += LoadAtOnce {
 		part := &finder{ids: ids[from:min(from+LoadAtOnce, len(ids))]}
@@ -75,6 +75,12 @@ func (l *Loader) Load(ctx context.Context, ids []bson.RawValue, f func(place int
 			} else {
 				rest = append(rest, from+i)
 			}
+		}
+		if !complete {
+			for i := from + len(part.ids); i < len(ids); i++ {
+				rest = append(rest, i)
+			}
+			break
 		}
 	}
 	return rest, nil
@@ -218,9 +224,11 @@ func audienceAnd(audience bson.D, id bson.D) bson.D {
 // arena copies documents into few large pieces of memory.
 type arena struct{ free, before []byte }
 
+const arenaPiece = 64 << 10
+
 func (a *arena) copy(doc []byte) bson.Raw {
 	if len(doc) > cap(a.free) {
-		a.free = make([]byte, 0, max(len(doc), 64<<10))
+		a.free = make([]byte, 0, max(len(doc), arenaPiece))
 	}
 	a.before = a.free
 	out := append(a.free[:0:len(doc)], doc...)
@@ -228,5 +236,9 @@ func (a *arena) copy(doc []byte) bson.Raw {
 	return bson.Raw(out)
 }
 
-// undo gives the room of the last copy to the next one.
-func (a *arena) undo() { a.free = a.before }
+// undo gives the room of the last copy to the next one. What was made for one large document goes, lest a small one hold all of it.
+func (a *arena) undo() {
+	if a.free = a.before; cap(a.free) > arenaPiece {
+		a.free = nil
+	}
+}

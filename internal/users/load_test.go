@@ -162,8 +162,16 @@ func TestLoadEndsEarly(t *testing.T) {
 			}
 		})
 	}
-	us, err := f.store.Load(t.Context(), nil, ids, []string{"name"}, bit)
+	long := slices.Clone(ids)
+	for i := n; i < LoadAtOnce+5; i++ {
+		long = append(long, value(t, i))
+	}
+	us, err := f.store.Load(t.Context(), nil, long, []string{"name"}, bit)
 	if err != nil || len(us) != n-1 {
 		t.Fatal(len(us), err)
+	}
+	rest, err := l.Load(t.Context(), long, func(int, *User) bool { return true })
+	if err != nil || len(rest) != len(long)-4 || rest[len(rest)-1] != len(long)-1 {
+		t.Fatal(len(rest), err)
 	}
 }
