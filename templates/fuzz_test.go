@@ -182,3 +182,30 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// FuzzTextOfValues: the same with values in the HTML, which stand where the source has a §.
+func FuzzTextOfValues(f *testing.F) {
+	for _, s := range []string{
+		"<p>a § b</p>§", `<a href="https://x.example/§?a=§">§</a>`, `<img alt="a>§b">y`, `<img alt=§>y`, `<p title='§>§'>§`, "<pre>§\n</pre>", `<a href="§">x</a>`, `<div style="color:§">x</div>`,
+		"<style>p{color:§}</style>x", "<title>§</title>y<!-- § -->z", "<ul><li>§<li>§</ul>", `<a href='§'><img alt='§'></a>`, "<td>§<td>§", `<p hidden>§</p>§`, "<textarea>§</textarea>§", "<br§>",
+	} {
+		f.Add(s, "N")
+		f.Add(s, "a>b \"c' <i>d</i> &amp; https://y.example")
+	}
+	f.Fuzz(func(t *testing.T, src, value string) {
+		if strings.Contains(src, "{{") || invalidAt([]byte(src)) >= 0 || strings.ContainsAny(src+value, "\r\uE000\uE001") || strings.TrimSpace(src) == "" || len(value) > 1000 {
+			return
+		}
+		c, err := bodyOf(strings.ReplaceAll(src, "§", "{{ .User.a }}")).Compile()
+		if err != nil || c.textMaker == nil {
+			return
+		}
+		out, err := c.Render(document(t, bson.D{{Key: "a", Value: value}}), Links{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := textOf(out.HTML); out.Text != want {
+			t.Errorf("%q with %q: %s\n got %q\nwant %q", src, value, out.HTML, out.Text, want)
+		}
+	})
+}
