@@ -23,6 +23,8 @@ import (
 
 const ours = 23 // the template's bit
 
+var byID = bson.D{{Key: "_id", Value: 1}}
+
 // bench is a collection of users and the sides that read it.
 type bench struct {
 	coll  *mongo.Collection
@@ -105,20 +107,21 @@ func (b *bench) cursors(ctx context.Context, several int) error {
 	var all errgroup.Group
 	for range several {
 		all.Go(func() error {
-			return b.drain(ctx, bson.D{}, b.find().SetSort(bson.D{{Key: "_id", Value: 1}}), len(b.ids))
+			return b.drain(ctx, bson.D{}, b.find().SetSort(byID), len(b.ids))
 		})
 	}
 	return all.Wait()
 }
 
-// lists reads them by lists of their ids, as a worker does, and does nothing with them: what the server and the driver leave to a worker.
+// lists reads them by lists of their ids, in the very queries of a worker, and does nothing with them: what the server and the driver leave
+// to a worker.
 func (b *bench) lists(ctx context.Context, atOnce int) error {
 	var all errgroup.Group
 	all.SetLimit(atOnce)
-	for batch := range slices.Chunk(b.ids, batchUsers) {
+	for part := range slices.Chunk(b.ids, users.LoadAtOnce) {
 		all.Go(func() error {
-			filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: batch}}}, {Key: "plan", Value: "free"}}
-			return b.drain(ctx, filter, b.find().SetBatchSize(batchUsers+1), len(batch))
+			filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: part}}}, {Key: "plan", Value: "free"}}
+			return b.drain(ctx, filter, b.find().SetSort(byID).SetBatchSize(users.LoadAtOnce+1), len(part))
 		})
 	}
 	return all.Wait()
