@@ -214,6 +214,12 @@ func TestPasswordsAndTLSOnRealServers(t *testing.T) {
 	}
 	said.WriteString(talk.String())
 
+	t.Setenv("POSTBIT_REDIS_URI", "rediss://:"+marker+"-of-all@localhost:"+redisPort+"?ca="+ca) // requirepass: a password without a user
+	if r := s.run("doctor"); !strings.Contains(r.out, "answers; 0 tasks") || strings.Contains(r.out+r.err, marker) {
+		t.Errorf("with the password of all: %s%s", r.out, r.err)
+	}
+	t.Setenv("POSTBIT_REDIS_URI", redisURI)
+
 	change := func(uri, old, new string) string {
 		if !strings.Contains(uri, old) {
 			t.Fatalf("%s has no %s", uri, old)
