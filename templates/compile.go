@@ -16,6 +16,8 @@ import (
 	"text/template/parse"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"postbit/internal/spelling"
 )
 
 // The names by which {{ template }} knows the mail's own file and the layout around it.
@@ -332,7 +334,7 @@ func parseFault(label string, err error) error {
 	line, _ := strconv.Atoi(m[2])
 	what := m[3]
 	if f := noFunction.FindStringSubmatch(what); f != nil {
-		what = fmt.Sprintf("%s: unknown function%s", f[1], suggest(f[1], slices.Collect(maps.Keys(writable))))
+		what = fmt.Sprintf("%s: unknown function%s", f[1], spelling.Hint(f[1], slices.Sorted(maps.Keys(writable))))
 		if why := refused[f[1]]; why != "" {
 			what = fmt.Sprintf("%s: not here, %s", f[1], why)
 		}

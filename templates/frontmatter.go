@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"postbit/internal/spelling"
 	"postbit/rules"
 )
 
@@ -113,7 +114,7 @@ func parseHeader(file string, front []byte) (header, error) {
 
 func (h *header) set(key, val *yaml.Node) (err error) {
 	if key.Kind != yaml.ScalarNode || !slices.Contains(headerKeys, key.Value) {
-		return errors.New("unknown" + suggest(key.Value, headerKeys))
+		return errors.New("unknown" + spelling.Hint(key.Value, headerKeys))
 	}
 	if val.Kind != yaml.ScalarNode {
 		return errors.New("takes a single value")

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"postbit/internal/spelling"
 	"postbit/rules"
 )
 
@@ -138,7 +139,7 @@ func TestWithIndexKeepsTheRest(t *testing.T) {
 
 func TestSuggest(t *testing.T) {
 	for word, want := range map[string]string{"subjct": "; subject?", "bitindex": "; bitIndex?", "Subject": "; subject?", "replyto": "; reply_to?", "colour": "", "x": "", "": ""} {
-		if got := suggest(word, headerKeys); got != want {
+		if got := spelling.Hint(word, headerKeys); got != want {
 			t.Errorf("%s: %q, want %q", word, got, want)
 		}
 	}

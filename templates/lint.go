@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/html/atom"
 
 	"postbit/internal/quantity"
+	"postbit/internal/spelling"
 )
 
 // What mail programs put up with.
@@ -111,7 +112,7 @@ func suggestField(users []bson.Raw, path []string) string {
 			})
 		}
 	}
-	return suggest(path[len(path)-1], sortedKeys(seen))
+	return spelling.Hint(path[len(path)-1], sortedKeys(seen))
 }
 
 func (l *linter) functions() {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template/parse"
+
+	"postbit/internal/spelling"
 )
 
 // A rewriter walks the parse trees of a mail as they would be executed, notes which fields of the user document they read,
@@ -212,7 +214,7 @@ func useIfUntouched(v abstract) {
 func (r *rewriter) call(s scope, n *parse.TemplateNode) []parse.Node {
 	switch {
 	case r.trees[n.Name] == nil:
-		r.fault(s, n, "template %q: unknown%s", n.Name, suggest(n.Name, sortedKeys(r.trees)))
+		r.fault(s, n, "template %q: unknown%s", n.Name, spelling.Hint(n.Name, sortedKeys(r.trees)))
 		return nil
 	case slices.Contains(r.active, n.Name):
 		r.fault(s, n, "template %q calls itself, which might never end", n.Name)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template/parse"
+
+	"postbit/internal/spelling"
 )
 
 // pipe rewrites a pipeline. text tells that its value is text already.
@@ -184,7 +186,7 @@ func (r *rewriter) fields(s scope, at, base parse.Node, v abstract, names []stri
 	}
 	if v.root {
 		if names[0] != "User" {
-			r.fault(s, at, ".%s: unknown; fields of the user document are .User.name%s", names[0], suggest(names[0], []string{"User"}))
+			r.fault(s, at, ".%s: unknown; fields of the user document are .User.name%s", names[0], spelling.Hint(names[0], []string{"User"}))
 			return base, abstract{}
 		}
 		base, v = root(at.Position(), slotUser), abstract{needs: []*need{r.user}, exact: true}

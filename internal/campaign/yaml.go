@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"postbit/internal/spelling"
 )
 
 // FileError is one thing that is wrong with a campaign file.
@@ -171,11 +173,11 @@ func (r *reader) fields(n *yaml.Node, path string, known ...field) map[string]bo
 			known[i].read(v, key)
 			return
 		}
-		text := "unknown"
-		if near := nearest(name, known); near != "" {
-			text += "; " + near + "?"
+		names := make([]string, len(known))
+		for i, f := range known {
+			names[i] = f.name
 		}
-		r.fail(k.Line, clip(key), "%s", text)
+		r.fail(k.Line, clip(key), "unknown%s", spelling.Hint(name, names))
 	})
 	return there
 }
@@ -216,42 +218,4 @@ func (r *reader) texts(v *yaml.Node, key string) (list []string, lines []int) {
 		r.fail(v.Line, key, "is an empty list")
 	}
 	return list, lines
-}
-
-// nearest is the known key that was probably meant.
-func nearest(name string, known []field) string {
-	best, at := 4, ""
-	for _, f := range known {
-		if d := distance(name, f.name, best); d < best && d <= (len(f.name)+1)/2 {
-			best, at = d, f.name
-		}
-	}
-	return at
-}
-
-// distance counts the letters to insert, delete, replace or swap with the next between two words; from limit on it may stop counting.
-func distance(a, b string, limit int) int {
-	if d := len(a) - len(b); d >= limit || -d >= limit {
-		return limit
-	}
-	before, prev := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, prev = prev, row
-	}
-	return prev[len(b)]
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"postbit/internal/spelling"
 )
 
 type fileValue struct {
@@ -67,7 +69,7 @@ func (f *settingsFile) walk(prefix string, n *yaml.Node) {
 		case isGroup(key):
 			f.walk(key+".", v)
 		default:
-			f.faults.add("%s: %s: unknown%s", f.at(k), key, meant(k.Value, keysUnder(prefix)))
+			f.faults.add("%s: %s: unknown%s", f.at(k), key, spelling.Hint(k.Value, keysUnder(prefix)))
 		}
 		seen[key] = true
 	}
@@ -122,45 +124,4 @@ func keysUnder(prefix string) []string {
 		}
 	}
 	return keys
-}
-
-// meant gives "; KEY?" for the key that is nearest to a mistyped one, or nothing where none is near.
-func meant(typed string, keys []string) string {
-	best, least := "", max(2, len(typed)/3)+1
-	for _, k := range keys {
-		if d := distance(typed, k); d < least {
-			best, least = k, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return "; " + best + "?"
-}
-
-// distance is the number of letters to insert, delete, replace or swap with their neighbour (optimal string alignment).
-func distance(a, b string) int {
-	if len(a) > 100 || len(b) > 100 {
-		return 100
-	}
-	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
-	for j := range rows[1] {
-		rows[1][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		before, above, row := rows[0], rows[1], rows[2]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		rows[0], rows[1], rows[2] = above, row, before
-	}
-	return rows[1][len(b)]
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/hibiken/asynq"
+
+	"postbit/internal/spelling"
 )
 
 // RedisConnOpt reads a Redis address:
@@ -129,7 +131,7 @@ func parseRedis(s, kind string) (r redisAddress, err error) {
 	}
 	for k := range values {
 		if k != "db" && k != "ca" && !(kind == "sentinel" && (k == "master" || k == "sentinel_password")) {
-			return r, fmt.Errorf("parameter %q: unknown%s", k, meant(k, []string{"ca", "db", "master", "sentinel_password"}))
+			return r, fmt.Errorf("parameter %q: unknown%s", k, spelling.Hint(k, []string{"ca", "db", "master", "sentinel_password"}))
 		}
 	}
 	return r, nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"postbit/internal/spelling"
 )
 
 // Setting is one row of the table of settings.
@@ -248,7 +250,7 @@ func setSignOfLife(c *Config, v string) error {
 	for _, k := range kinds {
 		k = strings.TrimSpace(k)
 		if !slices.Contains(openKinds, k) {
-			return fmt.Errorf("%q is no kind of open; %s%s", k, strings.Join(openKinds, ", "), meant(k, openKinds))
+			return fmt.Errorf("%q is no kind of open; %s%s", k, strings.Join(openKinds, ", "), spelling.Hint(k, openKinds))
 		}
 		c.SignOfLife = append(c.SignOfLife, k)
 	}
