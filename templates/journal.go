@@ -138,12 +138,8 @@ func (r *Registry) commit(ctx context.Context, id string) (bool, error) {
 
 // finish puts what a committed push has staged in place. Any number may do it at once.
 func (r *Registry) finish(ctx context.Context, id string) error {
-	cur, err := r.templates.Find(ctx, bson.D{{Key: "push", Value: id}})
+	staged, err := findAll[record](ctx, r.templates, bson.D{{Key: "push", Value: id}})
 	if err != nil {
-		return err
-	}
-	var staged []record
-	if err := cur.All(ctx, &staged); err != nil {
 		return err
 	}
 	for _, rec := range staged {
@@ -180,12 +176,8 @@ func (r *Registry) Repair(ctx context.Context) error {
 }
 
 func (r *Registry) repair(ctx context.Context) error {
-	cur, err := r.pushes.Find(ctx, bson.D{})
+	found, err := findAll[pushRecord](ctx, r.pushes, bson.D{})
 	if err != nil {
-		return err
-	}
-	var found []pushRecord
-	if err := cur.All(ctx, &found); err != nil {
 		return err
 	}
 	for _, p := range found {
@@ -194,12 +186,8 @@ func (r *Registry) repair(ctx context.Context) error {
 		}
 	}
 	// Documents of a push that is gone: it was given up while it was still staging, and killed then.
-	cur, err = r.templates.Find(ctx, bson.D{{Key: "push", Value: bson.D{{Key: "$exists", Value: true}}}})
+	staged, err := findAll[record](ctx, r.templates, bson.D{{Key: "push", Value: bson.D{{Key: "$exists", Value: true}}}})
 	if err != nil {
-		return err
-	}
-	var staged []record
-	if err := cur.All(ctx, &staged); err != nil {
 		return err
 	}
 	for _, rec := range staged {

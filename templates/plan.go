@@ -82,12 +82,8 @@ type PushOptions struct {
 	BitsInUse BitsInUse
 }
 
-// PlanPush compares the templates of a folder with the registry. What stands against it is a *Refusal that names all of it.
-func (r *Registry) PlanPush(ctx context.Context, dir string, o PushOptions) (*Plan, error) {
-	mails, err := readDir(dir)
-	if err != nil {
-		return nil, refusal(err)
-	}
+// begin is an empty plan over what is registered.
+func (r *Registry) begin(ctx context.Context) (*push, error) {
 	if err := r.Repair(ctx); err != nil {
 		return nil, err
 	}
@@ -98,6 +94,19 @@ func (r *Registry) PlanPush(ctx context.Context, dir string, o PushOptions) (*Pl
 	p := &push{registered: registered, owners: map[int]*Template{}, plan: &Plan{}}
 	for _, t := range registered {
 		p.owners[t.BitIndex] = t
+	}
+	return p, nil
+}
+
+// PlanPush compares the templates of a folder with the registry. What stands against it is a *Refusal that names all of it.
+func (r *Registry) PlanPush(ctx context.Context, dir string, o PushOptions) (*Plan, error) {
+	mails, err := readDir(dir)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	p, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
 	}
 	for _, m := range mails {
 		p.add(m, o.Assign)
@@ -251,16 +260,9 @@ func (r *Registry) PlanImport(ctx context.Context, data []byte) (*Plan, error) {
 	if err != nil {
 		return nil, refusal(fmt.Errorf("import: %w", err))
 	}
-	if err := r.Repair(ctx); err != nil {
-		return nil, err
-	}
-	registered, err := r.all(ctx)
+	p, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
-	}
-	p := &push{registered: registered, owners: map[int]*Template{}, plan: &Plan{}}
-	for _, t := range registered {
-		p.owners[t.BitIndex] = t
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		p.addImport(name, names[name])

@@ -88,12 +88,8 @@ func (r *Registry) List(ctx context.Context) ([]Entry, error) {
 	opts := options.Find().SetSort(bson.D{{Key: "bitIndex", Value: 1}}).SetProjection(bson.D{
 		{Key: "bitIndex", Value: 1}, {Key: "repeat", Value: 1}, {Key: "revision", Value: 1}, {Key: "retired_at", Value: 1},
 	})
-	cur, err := r.templates.Find(ctx, settled(), opts)
+	entries, err := findAll[Entry](ctx, r.templates, settled(), opts)
 	if err != nil {
-		return nil, fmt.Errorf("list templates: %w", err)
-	}
-	entries := []Entry{}
-	if err := cur.All(ctx, &entries); err != nil {
 		return nil, fmt.Errorf("list templates: %w", err)
 	}
 	return entries, nil
@@ -133,14 +129,21 @@ func (r *Registry) ListMap(ctx context.Context) (map[string]int, error) {
 	return m, nil
 }
 
+// findAll reads all documents that match, an empty slice where none does.
+func findAll[T any](ctx context.Context, coll *mongo.Collection, filter bson.D, opts ...options.Lister[options.FindOptions]) ([]T, error) {
+	cur, err := coll.Find(ctx, filter, opts...)
+	if err != nil {
+		return nil, err
+	}
+	found := []T{}
+	err = cur.All(ctx, &found)
+	return found, err
+}
+
 // all reads every template, bodies included.
 func (r *Registry) all(ctx context.Context) (map[string]*Template, error) {
-	cur, err := r.templates.Find(ctx, settled())
+	recs, err := findAll[record](ctx, r.templates, settled())
 	if err != nil {
-		return nil, fmt.Errorf("read templates: %w", err)
-	}
-	var recs []record
-	if err := cur.All(ctx, &recs); err != nil {
 		return nil, fmt.Errorf("read templates: %w", err)
 	}
 	all := make(map[string]*Template, len(recs))
