@@ -37,9 +37,11 @@ search apply found -DPARTS
 search dispatch ok -DONE
 search dispatch ok
 search dispatch ok -DOPENED
+search dispatch ok -DHISTORY
 for broken in NO_EPOCH NO_CAS NO_REISSUE ONE_NAME RELEASE_4XX KEEP_CLAIM TAKE_BACK_UNKNOWN ANY_END; do
   search dispatch found -D$broken
 done
 search dispatch found -DFORGET -DOPENED
+search dispatch found -DHISTORY -DBLIND
 if [ "${1:-}" = full ]; then search dispatch ok -DTWO; fi
 exit $failed
