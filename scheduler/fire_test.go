@@ -59,6 +59,12 @@ func TestFireThroughTime(t *testing.T) {
 			[]string{"x@2026-10-25T00:30:00Z", "x@2026-10-26T01:30:00Z"}},
 		{"midnight that does not exist", `{ cron: "0 0 * * *", timezone: America/Santiago }`, "2026-09-05T12:00:00Z", "2026-09-07T12:00:00Z",
 			[]string{"x@2026-09-06T04:00:00Z", "x@2026-09-07T03:00:00Z"}},
+		{"a day that is left out", `{ cron: "0 9 * * *", timezone: Pacific/Apia }`, "2011-12-29T12:00:00Z", "2012-01-01T00:00:00Z",
+			[]string{"x@2011-12-29T19:00:00Z", "x@2011-12-30T10:00:00Z", "x@2011-12-30T19:00:00Z", "x@2011-12-31T19:00:00Z"}},
+		{"half an hour comes twice", `{ cron: "45 1 * * *", timezone: Australia/Lord_Howe }`, "2026-04-03T18:00:00Z", "2026-04-06T00:00:00Z",
+			[]string{"x@2026-04-04T14:45:00Z", "x@2026-04-05T15:15:00Z"}},
+		{"half-hour zone, spring in October", `{ cron: "30 2 * * *", timezone: Australia/Adelaide }`, "2026-10-02T12:00:00Z", "2026-10-05T00:00:00Z",
+			[]string{"x@2026-10-02T17:00:00Z", "x@2026-10-03T16:30:00Z", "x@2026-10-04T16:00:00Z"}},
 		{"once, at a time", `{ at: 2026-12-01 09:00, timezone: Europe/Berlin }`, "2026-12-01T00:00:00Z", "2026-12-03T00:00:00Z",
 			[]string{"x@2026-12-01T08:00:00Z"}},
 		{"by hand", "", "2026-12-01T00:00:00Z", "2026-12-02T00:00:00Z", []string{}},
@@ -93,6 +99,8 @@ func TestCatchUp(t *testing.T) {
 			"only the last one that was missed is made up for\" campaign=x slots_skipped=4 first_skipped=2026-12-01T09:00:00.000Z fired=2026-12-01T13:00:00.000Z"},
 		{"a year of minutes", `{ cron: "* * * * *" }`, 365 * 24 * time.Hour, []string{"x@2027-12-01T08:59:00Z"}, "only the last one that was missed"},
 		{"a year, and rarely", `{ cron: "0 9 1 1 *" }`, 365 * 24 * time.Hour, []string{}, "slot=2027-01-01T09:00:00.000Z"},
+		{"a year, by the clock of a zone", `{ cron: "0 9 1 1 *", timezone: Pacific/Apia }`, 365 * 24 * time.Hour, []string{}, "slot=2026-12-31T20:00:00.000Z"},
+		{"within the grace, by the clock of a zone", `{ cron: "30 20 * * *", timezone: Australia/Adelaide }`, 2 * time.Hour, []string{"x@2026-12-01T10:00:00Z"}, ""},
 		{"a time that has passed", `{ at: 2026-12-01 09:00 }`, 5 * time.Hour, []string{}, "older than misfire_grace"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
