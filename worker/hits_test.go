@@ -378,9 +378,11 @@ func (f runFinder) RunByShort(_ context.Context, s campaign.ShortID) (*campaign.
 
 // hitTroubles are what can happen to one command.
 var hitTroubles = map[string]minimongo.Fault{
-	"not applied":           {Before: minimongo.Action{Error: noAnswer}},
-	"applied, answer lost":  {After: minimongo.Action{Error: noAnswer}},
-	"connection lost after": {After: minimongo.Action{Drop: true}},
+	"not applied":            {Before: minimongo.Action{Error: noAnswer}},
+	"applied, answer lost":   {After: minimongo.Action{Error: noAnswer}},
+	"connection lost before": {Before: minimongo.Action{Drop: true}},
+	"connection lost after":  {After: minimongo.Action{Drop: true}},
+	"applied late":           {Before: minimongo.Action{Hangup: true}}, // when all has been counted
 }
 
 // noAnswer leaves open whether the command was applied, and costs no new connection.
@@ -405,6 +407,10 @@ func TestHitsInTrouble(t *testing.T) {
 				a, b := h.handler(t, h.writer), h.handler(t, h.process(t))
 				f := fault
 				f.Nth, f.Reached = nth, func() { met.Add(1) }
+				late := make(chan struct{})
+				if f.Before.Hangup {
+					f.Before.Wait = late
+				}
 				remove := srv.Inject(f)
 				wg.Go(func() {
 					for _, handler := range []*HitsHandler{a, b, a} {
@@ -414,6 +420,11 @@ func TestHitsInTrouble(t *testing.T) {
 						}
 					}
 					remove()
+					close(late)
+					for _, task := range tasks {
+						for a.Handle(t.Context(), task) != nil && t.Context().Err() == nil {
+						}
+					}
 					for _, name := range []string{"winback", analytics.All} {
 						if diff := cmp.Diff(want, h.counted(t, name)); diff != "" {
 							t.Errorf("trouble at command %d: %s: %s", nth, name, diff)

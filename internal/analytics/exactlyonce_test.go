@@ -37,6 +37,12 @@ var troubles = []struct {
 	{"connection lost, applied late", func(release <-chan struct{}) minimongo.Fault {
 		return minimongo.Fault{Before: minimongo.Action{Hangup: true, Wait: release}}
 	}},
+	{"held up", func(release <-chan struct{}) minimongo.Fault {
+		return minimongo.Fault{Before: minimongo.Action{Wait: release}}
+	}},
+	{"answered late", func(release <-chan struct{}) minimongo.Fault {
+		return minimongo.Fault{After: minimongo.Action{Wait: release}}
+	}},
 }
 
 // Every single command of an Apply, and of the redelivery of its id to another writer, meets every trouble in turn.
@@ -70,17 +76,31 @@ func troubleAt(t *testing.T, nth int, trouble func(<-chan struct{}) minimongo.Fa
 	incs := append(Day("winback", Hits, noon, 1), Day("winback", Opened, noon, 1)...)
 	release, hit := make(chan struct{}), atomic.Bool{}
 	f := trouble(release)
-	f.Nth, f.Reached = nth, func() { hit.Store(true) }
+	reached := make(chan struct{})
+	f.Nth, f.Reached = nth, func() { hit.Store(true); close(reached) }
 	f.Where = func(_ string, command bson.Raw) bool { // but Run's, which are no part of it
 		ofMemory := command.Lookup("filter", "_id", "$gte").Type != 0
 		return command.Lookup("createIndexes").Type == 0 && !ofMemory
 	}
 	remove := srv.Inject(f)
-	deliver(t, a, "x", incs)
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		deliver(t, a, "x", incs)
+	}()
+	let := sync.OnceFunc(func() { close(release) })
+	select {
+	case <-delivered:
+		if held := f.After.Wait != nil || f.Before.Wait != nil && !f.Before.Hangup; held {
+			let() // only the first writer is held up
+		}
+	case <-reached: // its answer may come only when another writer has counted
+	}
 	deliver(t, b, "x", incs)
 	deliver(t, b, "y", incs)
 	remove()
-	close(release) // what was held back is applied now, after everything else
+	let() // what was held back is applied now, after everything else
+	<-delivered
 	deliver(t, a, "x", incs)
 	for i := range 2 { // and while all this goes on
 		deliver(t, a, fmt.Sprint("z", i), incs)
