@@ -28,7 +28,7 @@ var byID = bson.D{{Key: "_id", Value: 1}}
 // bench is a collection of users and the sides that read it.
 type bench struct {
 	coll  *mongo.Collection
-	ids   []bson.RawValue
+	ids   []bson.ObjectID // no pointers: a worker has only those of its batches to walk when memory is collected
 	store *users.Store
 	rules *worker.Evaluator
 	now   time.Time
@@ -60,7 +60,7 @@ func (b *bench) seed(ctx context.Context, n int, mailable float64) error {
 		var docs []any
 		for i := from; i < min(from+2000, n); i++ {
 			id := bson.NewObjectID()
-			b.ids = append(b.ids, bson.RawValue{Type: bson.TypeObjectID, Value: id[:]})
+			b.ids = append(b.ids, id)
 			docs = append(docs, b.user(id, i, float64(i*7919%10_000) < mailable*100))
 		}
 		if _, err := b.coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false)); err != nil {
@@ -120,7 +120,7 @@ func (b *bench) lists(ctx context.Context, atOnce int) error {
 	all.SetLimit(atOnce)
 	for part := range slices.Chunk(b.ids, users.LoadAtOnce) {
 		all.Go(func() error {
-			filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: part}}}, {Key: "plan", Value: "free"}}
+			filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: rawIDs(part)}}}, {Key: "plan", Value: "free"}}
 			return b.drain(ctx, filter, b.find().SetSort(byID).SetBatchSize(users.LoadAtOnce+1), len(part))
 		})
 	}
@@ -149,8 +149,9 @@ func (b *bench) batches(ctx context.Context, atOnce int) error {
 	var decided, sends atomic.Int64
 	var all errgroup.Group
 	all.SetLimit(atOnce)
-	for batch := range slices.Chunk(b.ids, batchUsers) {
+	for ids := range slices.Chunk(b.ids, batchUsers) {
 		all.Go(func() error {
+			batch := rawIDs(ids)
 			var ready []users.User
 			for len(batch) > 0 {
 				part := batch[:min(b.rules.AtOnce(), len(batch))]
@@ -180,4 +181,13 @@ func (b *bench) batches(ctx context.Context, atOnce int) error {
 	}
 	b.sends.Store(sends.Load())
 	return nil
+}
+
+// rawIDs is a batch as a worker has it.
+func rawIDs(ids []bson.ObjectID) []bson.RawValue {
+	out := make([]bson.RawValue, len(ids))
+	for i := range ids {
+		out[i] = bson.RawValue{Type: bson.TypeObjectID, Value: ids[i][:]}
+	}
+	return out
 }

@@ -221,14 +221,19 @@ func audienceAnd(audience bson.D, id bson.D) bson.D {
 	return out
 }
 
-// arena copies documents into few large pieces of memory.
-type arena struct{ free, before []byte }
+// arena copies documents into few pieces of memory, small ones at first: where few documents are kept, most of a large one would be
+// garbage.
+type arena struct {
+	free, before []byte
+	last         int // bytes of the last piece
+}
 
 const arenaPiece = 64 << 10
 
 func (a *arena) copy(doc []byte) bson.Raw {
 	if len(doc) > cap(a.free) {
-		a.free = make([]byte, 0, max(len(doc), arenaPiece))
+		a.last = min(max(2*a.last, 4<<10), arenaPiece)
+		a.free = make([]byte, 0, max(len(doc), a.last))
 	}
 	a.before = a.free
 	out := append(a.free[:0:len(doc)], doc...)
