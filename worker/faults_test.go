@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"postbit/internal/analytics"
 	"postbit/internal/campaign"
 	"postbit/internal/mail"
 	"postbit/internal/minimongo"
@@ -126,6 +127,9 @@ func ofDispatch(_ string, cmd bson.Raw) bool {
 	name := elems[0].Key()
 	if name == "find" {
 		filter, _ := cmd.Lookup("filter").DocumentOK()
+		if elems[0].Value().StringValue() == analytics.AppliedCollection && cmd.Lookup("filter", "_id", "$gte").Type != 0 {
+			return false // what an analytics writer asks when it starts
+		}
 		if coll := elems[0].Value().StringValue(); coll == campaign.BatchCollection(testStart) {
 			_, err := filter.LookupErr("_id")
 			return err == nil
@@ -170,6 +174,9 @@ func commands(t *testing.T, f func(h *house, w *Worker, r *campaign.Run)) map[st
 	return total
 }
 
+// sample: under the race detector, which makes everything slow, only every fourth command meets those troubles that need no connection.
+var sample = 1
+
 // Every command of a dispatch fails in every way: not applied, with an answer or without, applied without one, applied later than the client
 // believes. A database outage is not a loss of ownership, so the result is the same as without it. Answers that come late are
 // TestAZombieAtEveryCommand's: later than the lease.
@@ -185,6 +192,9 @@ func TestEveryCommandFailsInEveryWay(t *testing.T) {
 				"applied late": {Before: minimongo.Action{Hangup: true}},
 				"fails":        {Before: minimongo.Action{Error: noAnswer}},
 			} {
+				if way == "fails" && nth%sample != 0 {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %d %s", command, nth, way), func(t *testing.T) {
 					t.Parallel()
 					srv, db := mongotest.Server(t)
@@ -200,8 +210,9 @@ func TestEveryCommandFailsInEveryWay(t *testing.T) {
 						// The late one comes when two more commands of its kind have been answered.
 						srv.Inject(minimongo.Fault{Command: command, Nth: nth + 3, Where: ofDispatch, Reached: once})
 					}
-					srv.Inject(f)
+					remove := srv.Inject(f)
 					finish(h, w, r)
+					remove() // there may have been fewer: a run is looked at when time has passed
 					expect(h, r, n)
 				})
 			}
@@ -217,14 +228,14 @@ func TestEveryCommandIsRefused(t *testing.T) {
 	}
 	refused := &minimongo.Error{Code: 13, Message: "not authorized"}
 	for command, times := range commands(t, func(h *house, w *Worker, r *campaign.Run) { finish(h, w, r) }) {
-		for nth := 1; nth <= times; nth++ {
+		for nth := 1; nth <= times; nth += sample {
 			t.Run(fmt.Sprintf("%s %d", command, nth), func(t *testing.T) {
 				t.Parallel()
 				srv, db := mongotest.Server(t)
 				h := houseOn(t, db)
 				r, n := aDispatch(h)
 				var operating atomic.Bool
-				srv.Inject(minimongo.Fault{Command: command, Nth: nth, Before: minimongo.Action{Error: refused},
+				remove := srv.Inject(minimongo.Fault{Command: command, Nth: nth, Before: minimongo.Action{Error: refused},
 					Where: func(db string, cmd bson.Raw) bool { return !operating.Load() && ofDispatch(db, cmd) }})
 				finish(h, h.idleWorker(), r, func() {
 					operating.Store(true)
@@ -233,6 +244,7 @@ func TestEveryCommandIsRefused(t *testing.T) {
 						h.check(h.runs.ResumeRun(h.ctx, r.ID))
 					}
 				})
+				remove()
 				h.invariants(r, n)
 				got := h.outcomes(r)
 				if u := len(got["unconfirmed"]); u > campaign.MaxWaveUsers {

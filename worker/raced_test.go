@@ -1,0 +1,5 @@
+//go:build race
+
+package worker
+
+func init() { sample = 4 }
