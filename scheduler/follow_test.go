@@ -107,3 +107,61 @@ func mongoWith(t *testing.T, now func() time.Time) (*minimongo.Server, *mongo.Da
 	}
 	return srv, client.Database("late")
 }
+
+// Whatever becomes of a machine's clocks, time goes by the database's: a step of the wall clock does not move it, and after a sleep the database is
+// asked at once.
+func TestKeeping(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		do    func(m *machine)
+		wrong time.Duration // until the next look
+		asks  bool
+	}{
+		{"nothing", func(*machine) {}, 0, false},
+		{"the wall clock is stepped an hour ahead", func(m *machine) { m.wall += time.Hour }, 0, true},
+		{"the wall clock is stepped an hour back", func(m *machine) { m.wall -= time.Hour }, 0, true},
+		{"the machine sleeps for an hour", func(m *machine) { m.truth.Advance(time.Hour); m.wall += time.Hour }, -time.Hour, true},
+		{"it sleeps, and its clock is set wrong meanwhile", func(m *machine) { m.truth.Advance(time.Hour); m.wall += 3 * time.Hour }, -time.Hour, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &machine{truth: clock.At(start), wall: 17 * time.Minute} // wrong from the first
+			srv, db := mongoWith(t, m.truth.Now)
+			ours := clock.By(clock.Stopwatch{
+				Mono: func() time.Time { return start.Add(m.mono) },
+				Wall: func() time.Time { return start.Add(m.wall) },
+			})
+			var asked atomic.Int32
+			srv.Inject(minimongo.Fault{Command: "hello", Where: func(of string, _ bson.Raw) bool {
+				if of == db.Name() {
+					asked.Add(1)
+				}
+				return false
+			}})
+			look := keeping(db, ours, slog.New(slog.DiscardHandler))
+			wrong := func() time.Duration { return ours.Now().Sub(m.truth.Now()) }
+			if err := look(t.Context()); err != nil || wrong() != 0 {
+				t.Fatalf("wrong by %s after the first look: %v", wrong(), err)
+			}
+			asked.Store(0)
+			c.do(m)
+			if wrong() != c.wrong {
+				t.Errorf("wrong by %s, want %s", wrong(), c.wrong)
+			}
+			if err := look(t.Context()); err != nil || wrong() != 0 {
+				t.Errorf("wrong by %s after the next look: %v", wrong(), err)
+			}
+			if err := look(t.Context()); err != nil || wrong() != 0 {
+				t.Errorf("wrong by %s after another look: %v", wrong(), err)
+			}
+			if n := asked.Load(); (n > 0) != c.asks || n > 1 {
+				t.Errorf("it asked %d times", n)
+			}
+		})
+	}
+}
+
+// machine has two clocks, by how far each is from the start.
+type machine struct {
+	truth      *clock.Clock
+	wall, mono time.Duration
+}

@@ -129,10 +129,9 @@ func TestRunNeedsItsParts(t *testing.T) {
 
 func TestLoopSaysTheSameTroubleOnce(t *testing.T) {
 	var log strings.Builder
-	s := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx, stop := context.WithCancel(t.Context())
 	n := 0
-	s.loop(ctx, "fire", time.Microsecond, func(context.Context) error {
+	loop(ctx, slog.New(slog.NewTextHandler(&log, nil)), "fire", time.Microsecond, func(context.Context) error {
 		if n++; n == 5 {
 			stop()
 		}

@@ -55,7 +55,7 @@ type Config struct {
 
 	Window      int           // 0: DefaultWindow; must be that of the planner
 	Retention   time.Duration // after which batches and opens are dropped; 0: never
-	FollowClock bool          // put Clock right by the database's, once a minute
+	FollowClock bool          // keep Clock with the database's
 	Log         *slog.Logger  // nil: none
 }
 
@@ -99,20 +99,20 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		s.setClock(ctx)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	loop := func(name string, every time.Duration, step func(context.Context) error) {
-		g.Go(func() error { s.loop(ctx, name, every, step); return nil })
+	run := func(name string, every time.Duration, step func(context.Context) error) {
+		g.Go(func() error { loop(ctx, s.Log, name, every, step); return nil })
 	}
-	loop("fire", fireEvery, s.Fire)
-	loop("feed", feedEvery, s.Feed)
-	loop("reconcile", reconcileEvery, s.Reconcile)
+	run("fire", fireEvery, s.Fire)
+	run("feed", feedEvery, s.Feed)
+	run("reconcile", reconcileEvery, s.Reconcile)
 	if s.Counters != nil {
-		loop("upkeep", upkeepEvery, s.Upkeep)
+		run("upkeep", upkeepEvery, s.Upkeep)
 	}
 	if s.Retention > 0 {
-		loop("retain", retainEvery, s.Retain)
+		run("retain", retainEvery, s.Retain)
 	}
 	if s.FollowClock {
-		loop("clock", upkeepEvery, func(ctx context.Context) error { return FollowClock(ctx, s.DB, s.Clock, s.Log) })
+		g.Go(func() error { KeepClock(ctx, s.DB, s.Clock, s.Log); return nil })
 	}
 	return g.Wait()
 }
@@ -121,7 +121,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 func (s *Scheduler) setClock(ctx context.Context) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	s.loop(ctx, "clock", fireEvery, func(ctx context.Context) error {
+	loop(ctx, s.Log, "clock", fireEvery, func(ctx context.Context) error {
 		err := FollowClock(ctx, s.DB, s.Clock, s.Log)
 		if err == nil {
 			done()
@@ -131,7 +131,7 @@ func (s *Scheduler) setClock(ctx context.Context) {
 }
 
 // loop does step now and then every so often. The same trouble is logged once a minute.
-func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, step func(context.Context) error) {
+func loop(ctx context.Context, log *slog.Logger, name string, every time.Duration, step func(context.Context) error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var said string
@@ -139,7 +139,7 @@ func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, 
 	for {
 		if err := step(ctx); err != nil && ctx.Err() == nil {
 			if text := err.Error(); text != said || time.Since(saidAt) >= time.Minute {
-				s.Log.Error("a scheduler step failed; it will be tried again", "step", name, "err", err)
+				log.Error("a step failed; it will be tried again", "step", name, "err", err)
 				said, saidAt = text, time.Now()
 			}
 		}

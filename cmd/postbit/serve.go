@@ -244,7 +244,7 @@ func (s *server) startRoles(ctx context.Context, stop context.CancelFunc, first 
 	if s.roles.scheduler {
 		first.start(stop, func() error { return s.sched.Run(ctx) })
 	} else if s.stack == nil {
-		first.start(stop, func() error { s.followClock(ctx); return nil })
+		first.start(stop, func() error { scheduler.KeepClock(ctx, s.db, s.clk, s.log); return nil })
 	}
 	if s.roles.worker {
 		first.start(stop, func() error { return s.worker.Run(ctx) })
@@ -310,22 +310,6 @@ func (g *graph) setClock(ctx context.Context) error {
 		return nil // the same clock
 	}
 	return scheduler.FollowClock(ctx, g.db, g.clk, g.log)
-}
-
-// followClock keeps this process's clock with the database's; where there is a scheduler, that does it.
-func (s *server) followClock(ctx context.Context) {
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for {
-		if err := scheduler.FollowClock(ctx, s.db, s.clk, s.log); err != nil && ctx.Err() == nil {
-			s.log.Warn("the clock was not compared with the database's", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 func (s *server) queueServer() *queue.Server {

@@ -13,32 +13,8 @@ import (
 	"postbit/internal/clock"
 )
 
-// Bounds of a reading of the database's clock.
-const (
-	readingFor   = 5 * time.Second // how long one is gone by
-	readingSteps = time.Second     // a wall clock that has moved by so much more, or less, than the monotonic one: either may be wrong
-)
-
-// stopwatch measures how much time has passed on this machine, by two clocks. The monotonic one is not stepped, but stands while the
-// machine sleeps; the wall clock goes on, but may be stepped.
-type stopwatch struct {
-	mono func() time.Time // with a monotonic reading
-	wall func() time.Time // without
-}
-
-func systemStopwatch() stopwatch {
-	return stopwatch{mono: time.Now, wall: func() time.Time { return time.Now().Round(0) }}
-}
-
-// moment is a reading of a stopwatch.
-type moment struct{ mono, wall time.Time }
-
-func (w stopwatch) now() moment { return moment{w.mono(), w.wall()} }
-
-// since is the time that has passed by each clock.
-func (m moment) since(earlier moment) (mono, wall time.Duration) {
-	return m.mono.Sub(earlier.mono), m.wall.Sub(earlier.wall)
-}
+// readingFor is how long a reading of the database's clock is gone by.
+const readingFor = 5 * time.Second
 
 // leaseClock is what time it is by the database's clock, by which alone leases are written and judged: the clock of a worker's machine
 // may be wrong by an hour, or step by one between two corrections. Behind several routers of a cluster it is theirs, which must
@@ -46,15 +22,15 @@ func (m moment) since(earlier moment) (mono, wall time.Duration) {
 type leaseClock struct {
 	ask   func(context.Context) (time.Time, error)
 	clk   *clock.Clock // one that stands, as in tests, is the database's, too
-	watch stopwatch
+	watch clock.Stopwatch
 
 	turn            chan struct{} // held while asking
 	mu              sync.Mutex
 	theirs          time.Time // guarded by mu, as what follows; zero: not asked yet
-	asked, answered moment
+	asked, answered clock.Moment
 }
 
-func newLeaseClock(db *mongo.Database, clk *clock.Clock, watch stopwatch) *leaseClock {
+func newLeaseClock(db *mongo.Database, clk *clock.Clock, watch clock.Stopwatch) *leaseClock {
 	return &leaseClock{ask: askServer(db), clk: clk, watch: watch, turn: make(chan struct{}, 1)}
 }
 
@@ -91,16 +67,16 @@ func (c *leaseClock) now(ctx context.Context) (least, most time.Time, err error)
 	if least, most, ok := c.known(); ok { // others have asked meanwhile
 		return least, most, nil
 	}
-	asked := c.watch.now()
+	asked := c.watch.Now()
 	theirs, err := c.ask(ctx)
 	if err != nil {
 		return time.Time{}, time.Time{}, err
 	}
-	answered := c.watch.now()
+	answered := c.watch.Now()
 	c.mu.Lock()
 	c.theirs, c.asked, c.answered = theirs, asked, answered
 	c.mu.Unlock()
-	return theirs, theirs.Add(answered.mono.Sub(asked.mono)), nil
+	return theirs, theirs.Add(answered.Mono.Sub(asked.Mono)), nil
 }
 
 // known goes by the last reading, unless it is old, or the machine's two clocks disagree about how old it is.
@@ -110,10 +86,10 @@ func (c *leaseClock) known() (least, most time.Time, ok bool) {
 	if c.theirs.IsZero() {
 		return least, most, false
 	}
-	now := c.watch.now()
-	mono, wall := now.since(c.asked)
-	if mono > readingFor || (wall-mono).Abs() > readingSteps {
+	now := c.watch.Now()
+	passed, _ := now.Since(c.asked)
+	if passed > readingFor || !now.Agrees(c.asked) {
 		return least, most, false
 	}
-	return c.theirs.Add(now.mono.Sub(c.answered.mono)), c.theirs.Add(mono), true
+	return c.theirs.Add(now.Mono.Sub(c.answered.Mono)), c.theirs.Add(passed), true
 }

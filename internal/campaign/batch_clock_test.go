@@ -51,9 +51,9 @@ func (w *world) now() time.Time {
 func (w *world) machine() *machine {
 	m := &machine{w: w, clk: clock.New()}
 	m.s = NewBatches(w.db, m.clk)
-	m.s.leases = newLeaseClock(w.db, m.clk, stopwatch{
-		mono: func() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return time.Now().Add(w.passed - m.slept) },
-		wall: func() time.Time {
+	m.s.leases = newLeaseClock(w.db, m.clk, clock.Stopwatch{
+		Mono: func() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return time.Now().Add(w.passed - m.slept) },
+		Wall: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return time.Now().Round(0).Add(w.passed + m.stepped)
@@ -290,9 +290,9 @@ func TestBoundsOfTheDatabasesClock(t *testing.T) {
 		var passed, stepped time.Duration
 		off := upTo(2*time.Hour, "off") - time.Hour
 		asked := 0
-		c := newLeaseClock(nil, clock.New(), stopwatch{
-			mono: func() time.Time { return start.Add(passed) },
-			wall: func() time.Time { return start.Add(passed + stepped) },
+		c := newLeaseClock(nil, clock.New(), clock.Stopwatch{
+			Mono: func() time.Time { return start.Add(passed) },
+			Wall: func() time.Time { return start.Add(passed + stepped) },
 		})
 		theirs := func() time.Time { return start.Add(passed + off) }
 		c.ask = func(context.Context) (time.Time, error) {

@@ -12,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"postbit/internal/clock"
 )
 
 // Owned is a batch in the hands of the one worker that may write to it. Renew may be called beside the other methods; those are
@@ -28,7 +30,7 @@ type Owned struct {
 	epoch int64 // ours; beside Batch.Epoch since Renew must not look into a batch that another method replaces
 
 	mu      sync.Mutex
-	renewed moment // before the last renewal that was answered: nothing new is begun when the lease has passed since
+	renewed clock.Moment // before the last renewal that was answered: nothing new is begun when the lease has passed since
 	lost    bool
 }
 
@@ -44,7 +46,7 @@ func (s *Batches) Own(ctx context.Context, run *Run, n, pass int, owner string) 
 	o := &Owned{coll: s.coll(run.Slot), id: BatchID(run.ID, n), owner: owner, lease: s.lease, clock: s.leases}
 	var doc bson.Raw
 	err := answered(ctx, func(ctx context.Context) (err error) {
-		o.renewed = o.clock.watch.now()
+		o.renewed = o.clock.watch.Now()
 		least, most, err := o.clock.now(ctx)
 		if err != nil {
 			return err
@@ -102,10 +104,10 @@ func (b *Batch) ID() string { return BatchID(b.Run, b.N) }
 // Renew keeps others from taking the batch. A renewal that the server comes to late can't shorten what a later one set, and finds
 // no owner to renew once the batch was given back.
 func (o *Owned) Renew(ctx context.Context) error {
-	var asked moment
+	var asked clock.Moment
 	var matched int64
 	err := answered(ctx, func(ctx context.Context) error {
-		asked = o.clock.watch.now()
+		asked = o.clock.watch.Now()
 		_, most, err := o.clock.now(ctx)
 		if err != nil {
 			return err
@@ -136,7 +138,7 @@ func (o *Owned) Renew(ctx context.Context) error {
 func (o *Owned) Alive() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	mono, wall := o.clock.watch.now().since(o.renewed)
+	mono, wall := o.clock.watch.Now().Since(o.renewed)
 	return !o.lost && mono < o.lease && wall < o.lease
 }
 

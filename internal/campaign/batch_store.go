@@ -26,13 +26,13 @@ type Batches struct {
 
 // NewBatches returns the store. Everything is written durably and read from the primary, whatever the database's defaults say.
 func NewBatches(db *mongo.Database, clk *clock.Clock) *Batches {
-	return &Batches{db: db, clk: clk, lease: 30 * time.Second, leases: newLeaseClock(db, clk, systemStopwatch())}
+	return &Batches{db: db, clk: clk, lease: 30 * time.Second, leases: newLeaseClock(db, clk, clock.Machine())}
 }
 
 // WithMonotonic returns the store on a machine with other clocks (now has a monotonic reading), for tests of workers that were stopped for a while.
 func (s *Batches) WithMonotonic(now func() time.Time) *Batches {
 	c := *s
-	c.leases = newLeaseClock(s.db, s.clk, stopwatch{mono: now, wall: func() time.Time { return now().Round(0) }})
+	c.leases = newLeaseClock(s.db, s.clk, clock.Stopwatch{Mono: now, Wall: func() time.Time { return now().Round(0) }})
 	return &c
 }
 
