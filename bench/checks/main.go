@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
@@ -66,6 +67,8 @@ func main() {
 		asJSON   = flag.Bool("json", false, "print one JSON object")
 	)
 	flag.Parse()
+	debug.SetMemoryLimit(24 << 20) // as a worker has them
+	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r, err := measure(ctx, *n, *prog, *rounds, *atOnce, *mailable)

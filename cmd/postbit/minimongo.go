@@ -34,6 +34,7 @@ func (c minimongoCmd) Run(ctx context.Context, a *app) (err error) {
 	} else if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return usage("--listen: %q is no address; write host:port", c.Listen)
 	}
+	collectSeldom()
 	s, err := minimongo.Open(minimongo.Config{Dir: c.Dir, Logger: a.log})
 	if err != nil {
 		return err
