@@ -82,17 +82,7 @@ func measure(ctx context.Context, r result, prog string, rounds int) (result, er
 		return r, err
 	}
 	defer l.Close(false)
-	postbit := ""
-	if prog == "minimongo" {
-		if postbit, err = l.Build(ctx, "./cmd/postbit"); err != nil {
-			return r, err
-		}
-	}
-	_, uri, err := l.Mongo(ctx, prog, postbit, false)
-	if err != nil {
-		return r, err
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	_, client, err := l.Database(ctx, prog)
 	if err != nil {
 		return r, err
 	}

@@ -16,9 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"postbit/bench/internal/lab"
 	"postbit/rules"
 )
@@ -99,17 +96,7 @@ func measure(ctx context.Context, n int, prog string, rounds, atOnce int, mailab
 		return r, err
 	}
 	defer l.Close(false)
-	postbit := ""
-	if prog == "minimongo" {
-		if postbit, err = l.Build(ctx, "./cmd/postbit"); err != nil {
-			return r, err
-		}
-	}
-	server, uri, err := l.Mongo(ctx, prog, postbit, false)
-	if err != nil {
-		return r, err
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	server, client, err := l.Database(ctx, prog)
 	if err != nil {
 		return r, err
 	}

@@ -19,9 +19,6 @@ import (
 	"slices"
 	"syscall"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"postbit/bench/internal/lab"
 )
 
@@ -106,17 +103,7 @@ func measure(ctx context.Context, s settings) (*result, error) {
 		return nil, err
 	}
 	defer l.Close(false)
-	postbit := ""
-	if s.mongo == "minimongo" {
-		if postbit, err = l.Build(ctx, "./cmd/postbit"); err != nil {
-			return nil, err
-		}
-	}
-	_, uri, err := l.Mongo(ctx, s.mongo, postbit, false)
-	if err != nil {
-		return nil, err
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	_, client, err := l.Database(ctx, s.mongo)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"postbit/bench/internal/lab"
@@ -89,17 +88,7 @@ func measure(ctx context.Context, o settings, s shape, shares []share) (f figure
 		return f, err
 	}
 	defer l.Close(false)
-	postbit := ""
-	if o.mongo == "minimongo" {
-		if postbit, err = l.Build(ctx, "./cmd/postbit"); err != nil {
-			return f, err
-		}
-	}
-	server, uri, err := l.Mongo(ctx, o.mongo, postbit, false)
-	if err != nil {
-		return f, err
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	server, client, err := l.Database(ctx, o.mongo)
 	if err != nil {
 		return f, err
 	}

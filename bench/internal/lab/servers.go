@@ -6,7 +6,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
+
+// Database starts a server of the MongoDB protocol, as Mongo does, builds postbit where that is the server, and connects to it.
+func (l *Lab) Database(ctx context.Context, prog string) (*Proc, *mongo.Client, error) {
+	postbit := ""
+	if prog == "minimongo" {
+		var err error
+		if postbit, err = l.Build(ctx, "./cmd/postbit"); err != nil {
+			return nil, nil, err
+		}
+	}
+	server, uri, err := l.Mongo(ctx, prog, postbit, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	return server, client, err
+}
 
 // Mongo starts a server of the MongoDB protocol: prog is secantusd-rs or secantusd-py, by name or path, or "minimongo" for the
 // embedded store of the postbit program. It returns the URI.
