@@ -207,8 +207,7 @@ func (s *Store) loadPlaces(ctx context.Context, ids []bson.RawValue, places map[
 	var docs arena
 	for part := range slices.Chunk(ids, LoadAtOnce) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		cur, err := s.coll.Find(attempt, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: part}}}},
-			options.Find().SetProjection(load.fields).SetBatchSize(LoadAtOnce+1))
+		cur, err := s.coll.Find(attempt, listed(part, nil), options.Find().SetProjection(load.fields).SetSort(byID).SetBatchSize(LoadAtOnce+1))
 		if err == nil {
 			for cur.Next(attempt) {
 				if i, ok := places[sameIDKey(s.idOf(cur.Current))]; ok {

@@ -90,7 +90,7 @@ func (l *Loader) Load(ctx context.Context, ids []bson.RawValue, f func(place int
 func (l *Loader) loadPart(ctx context.Context, part *finder, f func(i int, u *User) (keep bool)) (complete bool, err error) {
 	// A server that has sent as many as asked for can't tell whether there are more, and wants to be asked again.
 	opts := options.Find().SetProjection(l.projection).SetSort(byID).SetBatchSize(int32(len(part.ids)) + 1)
-	cur, err := l.store.coll.Find(ctx, l.filter(part.ids), opts)
+	cur, err := l.store.coll.Find(ctx, listed(part.ids, l.audience), opts)
 	if err != nil {
 		return false, err
 	}
@@ -114,9 +114,9 @@ func (l *Loader) loadPart(ctx context.Context, part *finder, f func(i int, u *Us
 	return cur.Err() == nil, cur.Err()
 }
 
-// filter is {_id: {$in: ids}, …audience}, built by hand: the ids are BSON already, and a codec would look at each of them.
-func (l *Loader) filter(ids []bson.RawValue) bson.Raw {
-	size := len(l.audience) + 32
+// listed is {_id: {$in: ids}, …more}, built by hand: the ids are BSON already, and a codec would look at each of them.
+func listed(ids []bson.RawValue, more []byte) bson.Raw {
+	size := len(more) + 32
 	for _, id := range ids {
 		size += len(id.Value) + 5
 	}
@@ -130,7 +130,7 @@ func (l *Loader) filter(ids []bson.RawValue) bson.Raw {
 	}
 	dst, _ = bsoncore.AppendArrayEnd(dst, list)
 	dst, _ = bsoncore.AppendDocumentEnd(dst, id)
-	dst = append(dst, l.audience...)
+	dst = append(dst, more...)
 	dst, _ = bsoncore.AppendDocumentEnd(dst, doc)
 	return bson.Raw(dst)
 }
