@@ -114,7 +114,7 @@ func TestReconcileSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.do(w.Reconcile)
-	if d := cmp.Diff([]string{r.ID + "/2"}, w.settled); d != "" {
+	if d := cmp.Diff([]string{r.ID + "/2"}, w.settled.list); d != "" {
 		t.Fatal(d)
 	}
 	w.states(map[string]campaign.RunState{r.ID: campaign.RunDone})

@@ -33,7 +33,19 @@ type world struct {
 	*Scheduler
 
 	templates map[string]campaign.TemplateInfo
-	settled   []string // "run/n"
+	settled   settlings
+}
+
+// settlings remembers what was settled ("run/n"), by however many schedulers.
+type settlings struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (s *settlings) add(batch string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, batch)
 }
 
 var start = time.Date(2026, 12, 1, 8, 59, 0, 0, time.UTC)
@@ -78,7 +90,7 @@ func (w *world) settle(ctx context.Context, r *campaign.Run, n int) error {
 	if err != nil {
 		return err
 	}
-	w.settled = append(w.settled, campaign.BatchID(r.ID, n))
+	w.settled.add(campaign.BatchID(r.ID, n))
 	d := b.Unsettled()
 	if d == nil {
 		return nil // another scheduler was here
