@@ -201,7 +201,12 @@ func TestAWorkerProcessIsToldToStop(t *testing.T) {
 	}
 	t.Cleanup(redis.Close)
 	redis.RequireUserAuth("app", marker)
-	office := &postOffice{password: marker, got: map[string]int{}}
+	reached := make(chan struct{})
+	office := &postOffice{password: marker, got: map[string]int{}, taken: func(n int) {
+		if n == 50 {
+			close(reached)
+		}
+	}}
 	mx := smtp.NewServer(office)
 	mx.Domain, mx.AllowInsecureAuth, mx.ErrorLog = "localhost", true, log.New(io.Discard, "", 0)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -247,12 +252,6 @@ func TestAWorkerProcessIsToldToStop(t *testing.T) {
 	command("campaigns", "run", "winback")
 	command("doctor")
 
-	reached := make(chan struct{})
-	office.taken = func(n int) {
-		if n == 50 {
-			close(reached)
-		}
-	}
 	serve := []string{"serve", "--roles", "scheduler,worker", "--grace", "20s", "--metrics-listen", ""}
 	first, talk := s.process(serve...)
 	select {
