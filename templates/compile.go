@@ -2,7 +2,6 @@ package templates
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	htmltemplate "html/template"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"postbit/internal/faults"
 	"postbit/internal/spelling"
 )
 
@@ -51,7 +51,7 @@ func (t *Template) Compile() (*Compiled, error) {
 	c := &Compiled{template: t, user: &need{}, used: map[string]bool{}}
 	shared := &rewriter{user: c.user, slots: map[*need]*slot{}, used: c.used}
 	files := map[string]bool{}
-	if err := errors.Join(c.compileText(shared, files), c.compileHTML(shared, files)); err != nil {
+	if err := faults.Join(c.compileText(shared, files), c.compileHTML(shared, files)); err != nil {
 		return nil, err
 	}
 	c.autoPixel = !c.used["pixel"]
@@ -149,11 +149,11 @@ func (c *Compiled) compileHTML(shared *rewriter, files map[string]bool) error {
 
 func (c *Compiled) compileText(shared *rewriter, files map[string]bool) error {
 	t := c.template
-	var faults []error
+	var wrong []error
 	one := func(what, src string) part {
 		set := &fileSet{names: []string{what}, files: map[string]file{what: {label: t.label() + ".html (" + what + ")", src: src}}}
 		p, err := compileTextSet(set, what, shared, files)
-		faults = append(faults, err)
+		wrong = append(wrong, err)
 		return p
 	}
 	c.subject = one("subject", t.Subject)
@@ -164,9 +164,9 @@ func (c *Compiled) compileText(shared *rewriter, files map[string]bool) error {
 		set := newSet(t, ".txt")
 		p, err := compileTextSet(set, set.top(), shared, files)
 		c.text = p
-		faults = append(faults, err)
+		wrong = append(wrong, err)
 	}
-	return errors.Join(faults...)
+	return faults.Join(wrong...)
 }
 
 func compileTextSet(set *fileSet, top string, shared *rewriter, files map[string]bool) (part, error) {
@@ -186,7 +186,7 @@ func compileTextSet(set *fileSet, top string, shared *rewriter, files map[string
 func (r *rewriter) rewrite(trees map[string]*parse.Tree, top string, files map[string]bool) (*parse.Tree, error) {
 	walk := &rewriter{trees: trees, files: files, user: r.user, slots: r.slots, used: r.used}
 	tree := walk.mail(top)
-	return tree, errors.Join(walk.faults...)
+	return tree, faults.Join(walk.faults...)
 }
 
 // file is one source: the mail itself, the layout, a partial.

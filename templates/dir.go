@@ -2,13 +2,14 @@ package templates
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"postbit/internal/faults"
 )
 
 // mailFile is one template of a folder, parsed.
@@ -35,7 +36,7 @@ func readDir(dir string) ([]mailFile, error) {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
 	sources, parts := map[string][]byte{}, []Part(nil)
-	var faults []error
+	var wrong []error
 	for _, e := range entries {
 		name := e.Name()
 		if ext := filepath.Ext(name); e.IsDir() || strings.HasPrefix(name, ".") || ext != ".html" && ext != ".txt" {
@@ -43,7 +44,7 @@ func readDir(dir string) ([]mailFile, error) {
 		}
 		src, err := readSource(filepath.Join(dir, name))
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+			wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
 		if strings.HasPrefix(name, "_") {
@@ -57,22 +58,22 @@ func readDir(dir string) ([]mailFile, error) {
 		base, isText := strings.CutSuffix(name, ".txt")
 		if isText {
 			if sources[base+".html"] == nil {
-				faults = append(faults, fmt.Errorf("%s: there is no %s.html beside it", name, base))
+				wrong = append(wrong, fmt.Errorf("%s: there is no %s.html beside it", name, base))
 			}
 			continue
 		}
 		base = strings.TrimSuffix(name, ".html")
 		t, err := parseMail(name, sources[name], sources[base+".txt"], parts)
 		if err != nil {
-			faults = append(faults, err)
+			wrong = append(wrong, err)
 			continue
 		}
 		mails = append(mails, mailFile{filepath.Join(dir, name), sources[name], t})
 	}
-	if len(mails) == 0 && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("%s: no templates there; they are files like welcome.html", dir))
+	if len(mails) == 0 && len(wrong) == 0 {
+		wrong = append(wrong, fmt.Errorf("%s: no templates there; they are files like welcome.html", dir))
 	}
-	return mails, errors.Join(append(faults, sameName(mails)...)...)
+	return mails, faults.Join(append(wrong, sameName(mails)...)...)
 }
 
 func readSource(path string) ([]byte, error) {
@@ -140,15 +141,15 @@ func parseMail(name string, src, text []byte, parts []Part) (*Template, error) {
 	return t, nil
 }
 
-func sameName(mails []mailFile) (faults []error) {
+func sameName(mails []mailFile) (wrong []error) {
 	first := map[string]string{}
 	for _, m := range mails {
 		file := filepath.Base(m.path)
 		if other, twice := first[m.template.Name]; twice {
-			faults = append(faults, fmt.Errorf("%s: name %s is that of %s, too", file, m.template.Name, other))
+			wrong = append(wrong, fmt.Errorf("%s: name %s is that of %s, too", file, m.template.Name, other))
 			continue
 		}
 		first[m.template.Name] = file
 	}
-	return faults
+	return wrong
 }

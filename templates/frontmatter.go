@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"postbit/internal/faults"
 	"postbit/internal/spelling"
 	"postbit/rules"
 )
@@ -93,23 +94,23 @@ func parseHeader(file string, front []byte) (header, error) {
 	if root.Kind != yaml.MappingNode {
 		return h, at(root.Line, "the front matter is not a list of key: value")
 	}
-	var faults []error
+	var wrong []error
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, val := root.Content[i], root.Content[i+1]
 		if seen[key.Value] {
-			faults = append(faults, at(key.Line, "%s: stands there twice", key.Value))
+			wrong = append(wrong, at(key.Line, "%s: stands there twice", printable(key.Value)))
 			continue
 		}
 		seen[key.Value] = true
 		if err := h.set(key, val); err != nil {
-			faults = append(faults, at(key.Line, "%s: %s", printable(key.Value), err))
+			wrong = append(wrong, at(key.Line, "%s: %s", printable(key.Value), err))
 		}
 	}
 	if !seen["subject"] {
-		faults = append(faults, at(root.Line, "subject is missing"))
+		wrong = append(wrong, at(root.Line, "subject is missing"))
 	}
-	return h, errors.Join(faults...)
+	return h, faults.Join(wrong...)
 }
 
 func (h *header) set(key, val *yaml.Node) (err error) {

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,6 +189,44 @@ func TestReadDirFaults(t *testing.T) {
 	if _, err := ReadDir(filepath.Join(dir, "nowhere")); err == nil {
 		t.Error("no folder")
 	}
+}
+
+// What is wrong with what all mails share is told once, and of many faults the first.
+func TestManyFaultsAreNoLongText(t *testing.T) {
+	t.Run("a layout of many mails", func(t *testing.T) {
+		dir := folder(t, "a 1 x", "b 2 x", "c 3 x")
+		write(t, dir, "_layout.html", "<body>{{ .oops }}{{ template \"content\" . }}</body>")
+		_, err := ReadDir(dir)
+		if err == nil || strings.Count(err.Error(), "\n") != 0 || !strings.HasPrefix(err.Error(), "_layout.html:1: .oops") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("one mail", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "a.html", "---\nname: a\nbitIndex: 1\nsubject: x\n---\n"+strings.Repeat("{{ .oops }}\n", 10_000))
+		_, err := ReadDir(dir)
+		if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.HasPrefix(err.Error(), "a.html:6: .oops") || !strings.HasSuffix(err.Error(), "\nand 9,980 more") {
+			t.Errorf("%.2000v", err)
+		}
+	})
+	t.Run("front matter", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "a.html", "---\n"+strings.Repeat("subject: x\n", 10_001)+"---\n<p>")
+		_, err := ReadDir(dir)
+		if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.HasPrefix(err.Error(), "a.html:3: subject: stands there twice") || !strings.HasSuffix(err.Error(), "\nand 9,980 more") {
+			t.Errorf("%.2000v", err)
+		}
+	})
+	t.Run("many mails", func(t *testing.T) {
+		dir := t.TempDir()
+		for i := range 30 {
+			write(t, dir, fmt.Sprintf("m%02d.html", i), "---\nsubject: x\nsubjct: y\nfrm: z\n---\n<p>")
+		}
+		_, err := ReadDir(dir)
+		if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.HasPrefix(err.Error(), "m00.html:3: subjct: unknown") || !strings.HasSuffix(err.Error(), "\nand 40 more") {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func write(t testing.TB, dir, name, content string) {

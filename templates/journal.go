@@ -13,6 +13,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"postbit/internal/faults"
 )
 
 // A push changes several documents, all or none, without a transaction:
@@ -57,13 +59,13 @@ func (r *Registry) Apply(ctx context.Context, p *Plan) error {
 			return err
 		}
 	}
-	var faults []error
+	var wrong []error
 	for _, m := range p.files {
 		if err := m.writeIndex(); err != nil {
-			faults = append(faults, fmt.Errorf("%s is registered with bitIndex %d, but the file does not say so: %w", m.template.Name, m.template.BitIndex, err))
+			wrong = append(wrong, fmt.Errorf("%s is registered with bitIndex %d, but the file does not say so: %w", m.template.Name, m.template.BitIndex, err))
 		}
 	}
-	return errors.Join(faults...)
+	return faults.Join(wrong...)
 }
 
 func (r *Registry) applySteps(ctx context.Context, steps []Change) error {

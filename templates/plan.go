@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"postbit/internal/faults"
 	"postbit/internal/quantity"
 )
 
@@ -69,7 +70,7 @@ func (p *Plan) Empty() bool {
 // Refusal lists all that stands against a plan. Nothing has been changed.
 type Refusal struct{ Reasons []string }
 
-func (e *Refusal) Error() string { return strings.Join(e.Reasons, "\n") }
+func (e *Refusal) Error() string { return faults.Text(e.Reasons) }
 
 func (e *Refusal) add(format string, args ...any) {
 	e.Reasons = append(e.Reasons, fmt.Sprintf(format, args...))

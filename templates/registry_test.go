@@ -195,6 +195,23 @@ func TestPushRefusals(t *testing.T) {
 	}
 }
 
+func TestManyRefusalsAreNoLongText(t *testing.T) {
+	r, _ := registry(t)
+	var names strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&names, `, "mail%05d": 70000`, i)
+	}
+	_, err := r.PlanImport(t.Context(), []byte("{"+names.String()[1:]+"}"))
+	var refused *Refusal
+	if !errors.As(err, &refused) || len(refused.Reasons) != 10_000 {
+		t.Fatalf("%.200v", err)
+	}
+	told := strings.Split(err.Error(), "\n")
+	if n := len(told); n != 21 || !strings.HasPrefix(told[0], "mail00000: bitIndex 70000 is outside") || told[n-1] != "and 9,980 more" {
+		t.Errorf("%d lines: %s … %s", n, told[0], told[n-1])
+	}
+}
+
 func TestAFaultInAFileIsARefusal(t *testing.T) {
 	r, _ := registry(t)
 	dir := folder(t, "good 1 x", "bad 2 x\nsubjct: y")

@@ -3,6 +3,7 @@ package campaign
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"postbit/internal/faults"
 	"postbit/rules"
 )
 
@@ -78,6 +80,36 @@ func TestParseFileSchedules(t *testing.T) {
 			next, err := s.Schedule.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 			if got := next.Format(time.RFC3339); err != nil || got != c.want {
 				t.Fatalf("fires at %s (%v), want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// A file that something else than a person wrote may be wrong on every line.
+func TestManyErrorsAreNoLongText(t *testing.T) {
+	const head = "name: x\ntemplate: t\naudience:\n"
+	for _, c := range []struct {
+		name, file string
+		more       string
+	}{
+		{"every line", head + strings.Repeat("  a: 1\n", 10_001), "and 9,980 more"},
+		{"every item of a list with a long name", head + "  " + strings.Repeat("k", 1000) + ":\n" + strings.Repeat("  - !x 1\n", 10_000), "and 9,980 more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseFile("x.yaml", []byte(c.file))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if n := len(lines); n != 21 || !strings.HasPrefix(lines[0], "x.yaml:5: audience") || lines[n-1] != c.more {
+				t.Errorf("%d lines: %.200s … %.200s", n, lines[0], lines[n-1])
+			}
+			if n := len(err.Error()); n > 21*(faults.Longest+10) {
+				t.Errorf("%d bytes", n)
+			}
+			var all FileErrors
+			if !errors.As(err, &all) || len(all) != 10_000 {
+				t.Errorf("%d errors", len(all))
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"postbit/internal/faults"
 	"postbit/internal/spelling"
 )
 
@@ -34,7 +35,7 @@ func (e FileError) Error() string {
 	return at + ": " + e.Text
 }
 
-// FileErrors are all that is wrong with one file or several, in the order of files and lines.
+// FileErrors are all that is wrong with one file or several, in the order of files and lines. Their text is that of faults.Text.
 type FileErrors []FileError
 
 func (es FileErrors) Error() string {
@@ -42,7 +43,7 @@ func (es FileErrors) Error() string {
 	for i, e := range es {
 		lines[i] = e.Error()
 	}
-	return strings.Join(lines, "\n")
+	return faults.Text(lines)
 }
 
 // orNil keeps an empty list from becoming an error that is not nil.

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"postbit/internal/faults"
 )
 
 // DefaultFile is read from the working directory where no other file is named and it exists.
@@ -72,10 +74,16 @@ type Users struct {
 	HistoryBefore                time.Time
 }
 
-// Error is a fault in the settings: wrong usage, exit code 2. Its text has one line for each fault.
+// Error is a fault in the settings: wrong usage, exit code 2. Its text is that of faults.Text.
 type Error struct{ Faults []error }
 
-func (e *Error) Error() string { return errors.Join(e.Faults...).Error() }
+func (e *Error) Error() string {
+	texts := make([]string, len(e.Faults))
+	for i, fault := range e.Faults {
+		texts[i] = fault.Error()
+	}
+	return faults.Text(texts)
+}
 
 func (e *Error) Unwrap() []error { return e.Faults }
 

@@ -122,6 +122,18 @@ func TestEveryFaultIsNamedAtOnce(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsNoneOfOursGivesAShortText(t *testing.T) {
+	_, err := Load(nil, env(nil), writeFile(t, "listen: :1\n"+strings.Repeat("listen: :2\n", 10_000)))
+	var faults *Error
+	if !errors.As(err, &faults) || len(faults.Faults) != 10_000 {
+		t.Fatalf("%.200v", err)
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if n := len(lines); n != 21 || !strings.HasSuffix(lines[0], ":2: listen: stands here twice") || lines[n-1] != "and 9,980 more" {
+		t.Errorf("%d lines: %s … %s", n, lines[0], lines[n-1])
+	}
+}
+
 func TestANamedFileMustBeThere(t *testing.T) {
 	if _, err := Load(nil, env(nil), filepath.Join(t.TempDir(), "none.yaml")); err == nil {
 		t.Error("no error")
