@@ -288,6 +288,7 @@ type fakeSMTP struct {
 	got      map[int]int // copies by user
 	tried    map[int]int
 	messages map[int][]byte
+	senders  map[string]int // mails by envelope sender
 
 	answer  func(user, nth int) mail.Reply // nil: accepted
 	connect func() error                   // nil: there is a server
@@ -298,7 +299,7 @@ type fakeSMTP struct {
 }
 
 func newFakeSMTP() *fakeSMTP {
-	return &fakeSMTP{got: map[int]int{}, tried: map[int]int{}, messages: map[int][]byte{}}
+	return &fakeSMTP{got: map[int]int{}, tried: map[int]int{}, messages: map[int][]byte{}, senders: map[string]int{}}
 }
 
 func (f *fakeSMTP) copies(user int) int {
@@ -362,6 +363,7 @@ func (c *fakeConn) Send(ctx context.Context, from, to string, utf8 bool, msg []b
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tried[user]++
+	f.senders[from]++
 	r := mail.Reply{Class: mail.Accepted, Code: 250}
 	if f.answer != nil {
 		if a := f.answer(user, f.tried[user]); a.Class != 0 {

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -382,4 +383,28 @@ func TestSenderRefusedPausesAndKeepsTheUser(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	h.invariants(r, 10)
+}
+
+// Mails come back to the envelope sender, which the settings may name; the From of the mail stays the template's.
+func TestTheEnvelopeSender(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, bounce, want string }{
+		{"the sender's own address", "", "news@example.com"},
+		{"that of the settings", "Returned mail <bounces@post.example.com>", "bounces@post.example.com"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.seed(3)
+			h.smtp.keep = true
+			r := h.run("winback", 3)
+			h.handle(h.worker(func(cfg *Config) { cfg.Bounce = c.bounce }), r)
+			if h.smtp.senders[c.want] != 3 || len(h.smtp.senders) != 1 {
+				t.Errorf("senders: %v", h.smtp.senders)
+			}
+			if !strings.Contains(string(h.smtp.messages[0]), "From: Postbit <news@example.com>\r\n") {
+				t.Errorf("%s", h.smtp.messages[0])
+			}
+		})
+	}
 }

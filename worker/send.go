@@ -197,7 +197,7 @@ func (s *sending) mail(conn mail.Conn, j *job) {
 		return
 	}
 	// A mail that was begun is always finished, whatever happens to the pass.
-	reply := conn.Send(context.Background(), p.a.from.Addr, j.user.Email, j.user.NeedsUTF8, msg)
+	reply := conn.Send(context.Background(), p.a.envelope, j.user.Email, j.user.NeedsUTF8, msg)
 	now := p.w.cfg.Clock.Now()
 	text := replyText(reply)
 	switch reply.Class {
@@ -215,7 +215,7 @@ func (s *sending) mail(conn mail.Conn, j *job) {
 	case mail.Unconfirmed:
 		j.result.Outcome, j.result.Reply = campaign.Unconfirmed, text
 	case mail.SenderRefused:
-		s.halt(fmt.Sprintf("the server refuses the sender %s: %s", p.a.from.Addr, text))
+		s.halt(fmt.Sprintf("the server refuses the sender %s: %s", p.a.envelope, text))
 	default: // cut before the end of DATA, or MAIL FROM refused for now
 		s.cut(j, reply.Code, text, now)
 	}
@@ -245,7 +245,7 @@ func (s *sending) cut(j *job, code int, text string, now time.Time) {
 		s.halted, p.rest = true, true
 		p.lookAgainAt(now.Add(5 * time.Second))
 		if down := p.w.from.failed(now); down >= p.w.cfg.SMTPPatience && p.halt == "" {
-			p.halt = fmt.Sprintf("the server takes no mail from %s: %s", p.a.from.Addr, text)
+			p.halt = fmt.Sprintf("the server takes no mail from %s: %s", p.a.envelope, text)
 		}
 		return
 	}

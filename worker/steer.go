@@ -19,6 +19,7 @@ type activeRun struct {
 	rules    *Evaluator
 	from     mail.Address
 	replyTo  mail.Address
+	envelope string // the sender in MAIL FROM: where mails come back to
 	domain   string // of the sender, for Message-IDs
 	policy   policyWatch
 
@@ -178,6 +179,14 @@ func (w *Worker) prepare(run *campaign.Run) (*activeRun, error) {
 	}
 	if _, a.domain, _, err = mail.Normalize(a.from.Addr); err != nil {
 		return fail(err)
+	}
+	a.envelope = a.from.Addr
+	if w.cfg.Bounce != "" {
+		bounce, err := mail.ParseAddress(w.cfg.Bounce)
+		if err != nil {
+			return fail(fmt.Errorf("the envelope sender %q of the settings: %w", w.cfg.Bounce, err))
+		}
+		a.envelope = bounce.Addr
 	}
 	return a, nil
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Log       *slog.Logger // nil: silent
 
 	From         string                                      // the sender of templates that name none; may be empty
+	Bounce       string                                      // the envelope sender, where mails come back to; empty: the address of the sender
 	Connections  int                                         // SMTP connections that one wave uses at most; 0: 4
 	SMTPPatience time.Duration                               // how long connection faults go on before a run is paused; 0: 5 m
 	Grace        time.Duration                               // how long a stopping handler may take to end its wave; 0: 20 s

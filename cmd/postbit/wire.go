@@ -276,7 +276,7 @@ func (g *graph) newWorker(grace time.Duration) *worker.Worker {
 	c := worker.Config{
 		Batches: g.batches, Runs: g.campaigns, Users: g.users, Limiter: g.limiter, Transport: g.transport, URLs: g.urls,
 		Analytics: g.writer, Clock: g.clk, Log: g.log,
-		From: g.cfg.From, Connections: g.cfg.Connections, SMTPPatience: g.cfg.SMTPPatience, Grace: grace,
+		From: g.cfg.From, Bounce: g.cfg.Bounce, Connections: g.cfg.Connections, SMTPPatience: g.cfg.SMTPPatience, Grace: grace,
 	}
 	if g.queue != nil {
 		c.Replan = func(ctx context.Context, run string) error { return g.queue.EnqueuePlan(ctx, queue.PlanTask{Run: run}) }
