@@ -108,7 +108,7 @@ func (l *Log) Close() error { return l.groups.close() }
 
 func (l *Log) readRows(ctx context.Context, src Source, o *Options, emails *sorter) error {
 	var unknown tally
-	var key, value []byte
+	var key, value, mail []byte // used again by each row
 	latest := o.Now.UnixMilli()
 	c := &l.Counts
 	err := src.Rows(ctx, func(row *Row) error {
@@ -127,16 +127,13 @@ func (l *Log) readRows(ctx context.Context, src Source, o *Options, emails *sort
 			}
 			return &SourceError{l.source, row.Line, fmt.Errorf("%w; leave such rows out with --skip-unknown", err)}
 		}
-		f := facts{text: who.text}
-		f.set(bit)
-		f.first = l.date(row.SentAt, latest)
-		f.last = f.first
-		f.openFirst = l.date(row.OpenedAt, latest)
-		f.openLast = f.openFirst
-		value = f.append(value[:0])
+		sent, opened := l.date(row.SentAt, latest), l.date(row.OpenedAt, latest)
+		about := about{text: who.text, first: sent, last: sent, openFirst: opened, openLast: opened}
+		value = about.appendRow(value[:0], bit)
 		if who.email != nil {
 			key = who.email
-			return emails.add(key, address{facts: value}.append(nil))
+			mail = address{facts: value}.append(mail[:0])
+			return emails.add(key, mail)
 		}
 		key = who.key
 		return l.groups.add(key, value)
@@ -168,7 +165,7 @@ func (l *Log) resolve(ctx context.Context, o *Options, emails *sorter) error {
 		return nil
 	}
 	n := int64(0)
-	var value []byte
+	var key, value []byte
 	err := o.Users.EachAddress(ctx, func(id bson.RawValue, email []byte) error {
 		if n++; n%4096 == 0 {
 			o.progress(Addresses, n, -1)
@@ -177,15 +174,16 @@ func (l *Log) resolve(ctx context.Context, o *Options, emails *sorter) error {
 		if len(email) == 0 || len(email) > maxID || len(id.Value) > maxID {
 			return nil
 		}
-		value = address{users: [][]byte{appendKey(nil, id)}}.append(value[:0])
+		key = appendKey(key[:0], id)
+		value = address{users: [][]byte{key}}.append(value[:0])
 		return emails.add(email, value)
 	})
 	if err != nil {
 		return err
 	}
 	o.progress(Addresses, n, n)
+	var a address
 	return emails.each(func(email, value []byte) error {
-		var a address
 		a.read(value)
 		if a.facts == nil {
 			return nil
@@ -211,9 +209,11 @@ func (l *Log) resolve(ctx context.Context, o *Options, emails *sorter) error {
 func (l *Log) count() error {
 	var h hash.Hash64 = xxhash.New()
 	n := int64(0)
+	var head []byte
 	err := l.groups.each(func(key, value []byte) error {
 		n++
-		_, _ = h.Write(binary.AppendUvarint(nil, uint64(len(key))))
+		head = binary.AppendUvarint(head[:0], uint64(len(key)))
+		_, _ = h.Write(head)
 		_, _ = h.Write(key)
 		_, _ = h.Write(value)
 		return nil
@@ -242,6 +242,7 @@ func (a address) append(to []byte) []byte {
 }
 
 func (a *address) read(from []byte) {
+	a.facts, a.users = nil, a.users[:0]
 	take := func() []byte {
 		n, w := binary.Uvarint(from)
 		part := from[w : w+int(n)]
@@ -271,5 +272,5 @@ func combineAddress(x, y []byte) []byte {
 			a.users = append(a.users, u)
 		}
 	}
-	return a.append(nil)
+	return a.append(make([]byte, 0, len(x)+len(y)))
 }

@@ -1,0 +1,114 @@
+package backfill
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// memory reads what has not been spilled.
+func (s *sorter) memory() *stretch {
+	s.sort()
+	return &stretch{s: s}
+}
+
+// sort puts the spans into the order of bytes.Compare. Most comparisons read the spans alone: a prefix is the eight bytes, as a number, that
+// follow what all keys begin with, zeros where a key is shorter. Ids that were given one after the other begin alike.
+func (s *sorter) sort() {
+	if s.ordered {
+		return
+	}
+	s.ordered = true
+	common := s.commonPrefix()
+	for i := range s.spans {
+		p := &s.spans[i]
+		p.prefix = prefixOf(s.key(*p)[common:])
+	}
+	slices.SortFunc(s.spans, func(a, b span) int {
+		if a.prefix != b.prefix {
+			return cmp.Compare(a.prefix, b.prefix)
+		}
+		if a.key == b.key && int(a.key) <= common+8 {
+			return 0
+		}
+		return bytes.Compare(s.key(a), s.key(b))
+	})
+}
+
+// commonPrefix is how many bytes all keys have in common at their beginning.
+func (s *sorter) commonPrefix() int {
+	if len(s.spans) == 0 {
+		return 0
+	}
+	first := s.key(s.spans[0])
+	for _, p := range s.spans[1:] {
+		key := s.key(p)
+		first = first[:min(len(first), len(key))]
+		for i, c := range first {
+			if key[i] != c {
+				first = first[:i]
+				break
+			}
+		}
+	}
+	return len(first)
+}
+
+func prefixOf(key []byte) uint64 {
+	if len(key) >= 8 {
+		return binary.BigEndian.Uint64(key)
+	}
+	var b [8]byte
+	copy(b[:], key)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// alike is how many spans from i on have the key of the first of them.
+func (s *sorter) alike(i int) int {
+	p := s.spans[i]
+	for n, o := range s.spans[i+1:] {
+		if o.prefix != p.prefix || o.key != p.key || !bytes.Equal(s.key(o), s.key(p)) {
+			return n + 1
+		}
+	}
+	return len(s.spans) - i
+}
+
+// combined is the value of records with one key, in a buffer that may be used again.
+func (s *sorter) combined(buf []byte, alike []span) []byte {
+	buf = append(buf[:0], s.value(alike[0])...)
+	for _, p := range alike[1:] {
+		buf = s.combine(buf, s.value(p))
+	}
+	return buf
+}
+
+// gather leaves one record for each key, so that whoever reads a second time need not combine again. It ends early where that would take
+// more memory than there may be.
+func (s *sorter) gather() {
+	if s.gathered {
+		return
+	}
+	s.sort()
+	s.gathered = true
+	out := s.spans[:0]
+	var value []byte
+	for i := 0; i < len(s.spans); {
+		n := s.alike(i)
+		p := s.spans[i]
+		if n > 1 {
+			value = s.combined(value, s.spans[i:i+n])
+			if !s.fits(s.key(p), value) {
+				out = append(out, s.spans[i:]...)
+				break
+			}
+			prefix := p.prefix
+			p = s.put(s.key(p), value)
+			p.prefix = prefix
+		}
+		out = append(out, p)
+		i += n
+	}
+	s.spans = out
+}
