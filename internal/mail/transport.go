@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+
+	"postbit/internal/clock"
 )
 
 // Transport hands out connections to the place where mails go. It is safe for concurrent use.
@@ -34,6 +36,9 @@ type Options struct {
 	// It is called by the sending goroutine and must not keep Message.
 	Observe func(Delivery)
 	Log     *slog.Logger // nil: silent
+	// Signer signs every message on its way out, with the time of Clock; nil: none. A message that it refuses is Failed and isn't sent.
+	Signer *Signer
+	Clock  *clock.Clock // nil: the machine's
 }
 
 // ErrURL is what every refused transport URL wraps.
@@ -44,6 +49,17 @@ func Open(rawURL string, o Options) (Transport, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	t, err := openTransport(rawURL, o)
+	if err != nil || o.Signer == nil {
+		return t, err
+	}
+	if o.Clock == nil {
+		o.Clock = clock.New()
+	}
+	return &signing{t, o.Signer, o.Clock}, nil
+}
+
+func openTransport(rawURL string, o Options) (Transport, error) {
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch strings.ToLower(scheme) {
 	case "outbox":

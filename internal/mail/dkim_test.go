@@ -1,0 +1,447 @@
+package mail
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-msgauth/dkim"
+	"pgregory.net/rapid"
+
+	"postbit/internal/clock"
+)
+
+// pemOf is a private key as openssl writes it.
+func pemOf(t testing.TB, private any) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// rsa2048 is made once: it takes a while.
+var rsa2048 = sync.OnceValue(func() *rsa.PrivateKey {
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return k
+})
+
+func signingKey(t testing.TB, domain, selector string, private any) *SigningKey {
+	t.Helper()
+	k, err := NewSigningKey(domain, selector, pemOf(t, private))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func rsaKey(t testing.TB) *SigningKey { return signingKey(t, "example.com", "r1", rsa2048()) }
+
+func edKey(t testing.TB) *SigningKey {
+	return signingKey(t, "example.com", "e1", ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+}
+
+func signer(t testing.TB, keys ...*SigningKey) *Signer {
+	t.Helper()
+	s, err := NewSigner(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func sign(t testing.TB, s *Signer, msg []byte) []byte {
+	t.Helper()
+	out, err := s.Sign(msg, testDate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// verify asks another implementation; it gives the signatures in their order.
+func verify(msg []byte, keys ...*SigningKey) ([]*dkim.Verification, error) {
+	return dkim.VerifyWithOptions(bytes.NewReader(msg), &dkim.VerifyOptions{LookupTXT: func(name string) ([]string, error) {
+		for _, k := range keys {
+			if name == k.Name() {
+				return []string{k.Record()}, nil
+			}
+		}
+		return nil, fmt.Errorf("%s: no such name", name)
+	}})
+}
+
+// verifies says why a message does not bear one good signature of each key.
+func verifies(msg []byte, keys ...*SigningKey) error {
+	vs, err := verify(msg, keys...)
+	if err != nil {
+		return err
+	}
+	if len(vs) != len(keys) {
+		return fmt.Errorf("%d signatures, want %d", len(vs), len(keys))
+	}
+	for i, v := range vs {
+		if v.Err != nil {
+			return fmt.Errorf("%s: %w", keys[i].Name(), v.Err)
+		}
+	}
+	return nil
+}
+
+// awkward is a mail with all that is known to trip a signature up: M6.
+func awkward() *Message {
+	m := message()
+	m.ReplyTo = Address{"Zoë & Co.", "help@example.com"}
+	m.To.Name = strings.Repeat("Zoë von und zu ", 12)
+	m.Subject = "  Grüße,   🎉 " + strings.Repeat("sehr lang ", 30)
+	m.UnsubscribeURL = "https://m.example.com/u/" + strings.Repeat("AQUyMDI2YQIAESIzRFVmdwcM_-", 37) + "?x=%20;b=" // the longest that there can be
+	m.UnsubscribeURL += strings.Repeat("1", lineHard-3-len(m.UnsubscribeURL))
+	m.Text = ".\n..\n.dot\n\nFrom me\n" + strings.Repeat("x", 5000) + "\n trailing \t \n\ttab\tand  spaces   \n\r\nCR\rLF\nDKIM-Signature: v=1; b=\n=\n\x00\xff\n" + "漢字\u2028\n--=_\n" + strings.Repeat(" ", 200) + "\n\n\n\n"
+	m.HTML = "<pre>\n" + m.Text + "</pre>" // and no line end
+	return m
+}
+
+func TestASignedMailVerifies(t *testing.T) {
+	r, e := rsaKey(t), edKey(t)
+	for name, keys := range map[string][]*SigningKey{"RSA": {r}, "Ed25519": {e}, "both": {r, e}} {
+		for kind, change := range map[string]func(*Message){
+			"both parts": func(*Message) {}, "text": func(m *Message) { m.HTML = "" }, "HTML": func(m *Message) { m.Text = "" },
+			"an SMTPUTF8 address": func(m *Message) { m.To.Addr = "jörg@exämple.de" },
+			"nothing but lines":   func(m *Message) { m.Text, m.HTML = "\n\n\n", "" },
+			"nothing but space":   func(m *Message) { m.Text, m.HTML = " ", "" },
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				server := startSink(t, nil)
+				tr, err := Open("smtp://"+server.addr, Options{Signer: signer(t, keys...), Clock: clock.At(testDate)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { tr.Close() })
+				m := awkward()
+				change(m)
+				c := connect(t, tr)
+				defer c.Release()
+				if reply := c.Send(t.Context(), "news@example.com", "zoe@example.org", true, encode(t, m)); reply.Class != Accepted {
+					t.Fatalf("%+v", reply)
+				}
+				got := server.received()[0].data
+				checkLines(t, got)
+				if err := verifies(got, keys...); err != nil {
+					t.Errorf("%v\n%s", err, got)
+				}
+			})
+		}
+	}
+}
+
+// RFC 8058 section 4 asks for a signature over both headers of one-click unsubscribing; RFC 6376 section 8.15 for what keeps a second From, Subject ... out.
+func TestWhatASignatureCovers(t *testing.T) {
+	k := edKey(t)
+	for _, tc := range []struct {
+		name   string
+		change func(*Message)
+		times  map[string]int
+	}{
+		{"all of them", func(*Message) {}, map[string]int{"From": 2, "Reply-To": 2, "To": 2, "Subject": 2, "Date": 2, "Message-ID": 2, "List-Unsubscribe": 2,
+			"List-Unsubscribe-Post": 2, "MIME-Version": 2, "Content-Type": 2, "Content-Transfer-Encoding": 1}},
+		{"one part", func(m *Message) { m.HTML = "" }, map[string]int{"From": 2, "Reply-To": 2, "To": 2, "Subject": 2, "Date": 2, "Message-ID": 2, "List-Unsubscribe": 2,
+			"List-Unsubscribe-Post": 2, "MIME-Version": 2, "Content-Type": 2, "Content-Transfer-Encoding": 2}},
+		{"no Reply-To, no List-Unsubscribe", func(m *Message) { m.ReplyTo, m.UnsubscribeURL = Address{}, "" }, map[string]int{"From": 2, "Reply-To": 1, "To": 2, "Subject": 2,
+			"Date": 2, "Message-ID": 2, "List-Unsubscribe": 1, "List-Unsubscribe-Post": 1, "MIME-Version": 2, "Content-Type": 2, "Content-Transfer-Encoding": 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := awkward()
+			tc.change(m)
+			vs, err := verify(sign(t, signer(t, k), encode(t, m)), k)
+			if err != nil || len(vs) != 1 || vs[0].Err != nil {
+				t.Fatalf("%v, %v", vs, err)
+			}
+			got := map[string]int{}
+			for _, h := range vs[0].HeaderKeys {
+				got[h]++
+			}
+			if fmt.Sprint(got) != fmt.Sprint(tc.times) {
+				t.Errorf("h= names\n%v, want\n%v", got, tc.times)
+			}
+			if v := vs[0]; !v.Time.Equal(testDate) || v.Domain != "example.com" || !v.Expiration.IsZero() {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+func TestTheHeaderOfASignature(t *testing.T) {
+	m := message()
+	m.HTML = ""
+	got := string(sign(t, signer(t, edKey(t)), encode(t, m)))
+	want := "DKIM-Signature: v=1; a=ed25519-sha256; c=relaxed/relaxed; d=example.com;\r\n" +
+		" s=e1; t=1796112307; h=From:From:Reply-To:To:To:Subject:Subject:Date:Date:\r\n" +
+		" Message-ID:Message-ID:List-Unsubscribe:List-Unsubscribe-Post:MIME-Version:\r\n" +
+		" MIME-Version:Content-Type:Content-Type:Content-Transfer-Encoding:\r\n" +
+		" Content-Transfer-Encoding;\r\n" +
+		" bh=Ba3gj8+xBPQLJTahTfzW6RbWQ/XPgESxkCi2B66PSQg=;\r\n b="
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if !strings.HasSuffix(got, "\r\n"+string(encode(t, m))) {
+		t.Error("the message is not what it was")
+	}
+	if again := string(sign(t, signer(t, edKey(t)), encode(t, m))); again != got {
+		t.Error("the same message and time gave another signature")
+	}
+}
+
+func TestTamperingIsFound(t *testing.T) {
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	m := awkward()
+	m.HTML = "" // so that there is a Content-Transfer-Encoding
+	good := sign(t, signer(t, keys...), encode(t, m))
+	if err := verifies(good, keys...); err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		name string
+		msg  []byte
+	}
+	var rows []row
+	replace := func(name, from, to string) {
+		if bytes.Count(good, []byte(from)) != 1 {
+			t.Fatalf("%s: %q does not stand there once", name, from)
+		}
+		rows = append(rows, row{name, bytes.Replace(good, []byte(from), []byte(to), 1)})
+	}
+	for _, name := range signed {
+		replace("another "+name, "\r\n"+name+":", "\r\n"+name+": x")
+		replace("no "+name, "\r\n"+name+":", "\r\nX-"+name+":")
+		rows = append(rows, row{"a second " + name + ", on top", append([]byte(name+": <https://evil.example/>\r\n"), good...)})
+		rows = append(rows, row{"a second " + name + ", below", bytes.Replace(good, []byte("\r\n\r\n"), []byte("\r\n"+name+": <https://evil.example/>\r\n\r\n"), 1)})
+	}
+	replace("the last line of the body", "--=3D_", "--=3D_x")
+	replace("a word of the body is gone", "rom me", "rom")
+	rows = append(rows, row{"a line is appended", append(bytes.Clone(good), "more\r\n"...)}, row{"the body is gone", good[:bytes.Index(good, []byte("\r\n\r\n"))+4]})
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			vs, err := verify(r.msg, keys...)
+			if err != nil || len(vs) != len(keys) {
+				t.Fatalf("%v, %v", vs, err)
+			}
+			for i, v := range vs {
+				if v.Err == nil {
+					t.Errorf("%s still verifies:\n%s", keys[i].Name(), r.msg)
+				}
+			}
+		})
+	}
+}
+
+// What mail systems do on the way does not break a relaxed signature.
+func TestAJourneyIsSurvived(t *testing.T) {
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	good := sign(t, signer(t, keys...), encode(t, awkward()))
+	for name, msg := range map[string][]byte{
+		"trace headers":       append([]byte("Received: from a by b; Tue, 01 Dec 2026 09:00:00 +0000\r\nReturn-Path: <a@b.example>\r\n"), good...),
+		"headers folded anew": bytes.ReplaceAll(good, []byte("\r\n "), []byte(" \r\n\t ")),
+		"headers unfolded":    bytes.Replace(good, []byte("List-Unsubscribe:\r\n "), []byte("List-Unsubscribe: "), 1),
+		"names in capitals":   bytes.Replace(good, []byte("\r\nSubject:"), []byte("\r\nSUBJECT :"), 1),
+		"empty lines behind":  append(bytes.Clone(good), "\r\n\r\n"...),
+		"no line end at all":  bytes.TrimRight(good, "\r\n"),
+		"a header of theirs":  bytes.Replace(good, []byte("\r\nDate:"), []byte("\r\nX-Spam: no\r\nDate:"), 1),
+	} {
+		if err := verifies(msg, keys...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEveryMessageVerifies(t *testing.T) {
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	s := signer(t, keys...)
+	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{" ", "\t", "  ", "\n", "\r\n", "\r", "\n\n\n", ".", "=", "From ", "漢", "\x00", "\xff", strings.Repeat("x", 80), strings.Repeat(" ", 80)}))
+	text := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(piece, 0, 30).Draw(t, "pieces"), "") })
+	line := rapid.Map(text, strings.NewReplacer("\r", "", "\n", "", "\x00", "").Replace)
+	rapid.Check(t, func(t *rapid.T) {
+		m := message()
+		m.Subject, m.From.Name, m.To.Name = line.Draw(t, "subject"), line.Draw(t, "sender"), line.Draw(t, "recipient")
+		m.Text, m.HTML = text.Draw(t, "text"), text.Draw(t, "HTML")
+		if m.Text == "" && m.HTML == "" {
+			m.Text = "\n"
+		}
+		if rapid.Bool().Draw(t, "unsubscribe") {
+			m.UnsubscribeURL = "https://m.example.com/u/" + rapid.StringMatching(`[A-Za-z0-9_=;:-]{0,900}`).Draw(t, "token")
+		}
+		if rapid.Bool().Draw(t, "reply to") {
+			m.ReplyTo = Address{line.Draw(t, "name"), "help@example.com"}
+		}
+		raw, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.Sign(raw, testDate)
+		if err == nil {
+			err = verifies(out, keys...)
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, raw)
+		}
+	})
+}
+
+// What isn't made here is signed such that others verify it, or refused.
+func FuzzSign(f *testing.F) {
+	k := edKey(f)
+	s := signer(f, k)
+	raw, err := awkward().Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	for _, text := range []string{
+		"From: a@example.com\r\n\r\n", "from : <a@example.com>\r\n folded\r\n \r\n\r\n\r\n\r\nx", "From: a@b.c\r\nFrom: d@e.f\r\nSubject:\r\nSubject: x  y\t\r\n\r\n x \t\r\n\r\n",
+		"\r\nFrom: a@b.c\r\n\r\n", "From:@\r\n\r\n \r\n\t\r\n", "DKIM-Signature: v=1; b=x\r\nFrom: a@b.c\r\n\r\n", "a b: c\r\nFrom: a@b.c\r\n\r\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		out, err := s.Sign(msg, testDate)
+		if err != nil {
+			if !errors.Is(err, ErrMessage) || out != nil {
+				t.Fatalf("%q, %v", out, err)
+			}
+			return
+		}
+		vs, err := verify(out, k)
+		if err != nil || len(vs) == 0 || vs[0].Err != nil { // there may be others below ours
+			t.Fatalf("%v, %v\n%q", vs, err, out)
+		}
+	})
+}
+
+func TestSignRefuses(t *testing.T) {
+	s := signer(t, edKey(t))
+	for name, msg := range map[string]string{
+		"a line feed alone":        "From: a@example.com\r\n\r\nx\ny\r\n",
+		"a carriage return alone":  "From: a@example.com\r\n\r\nx\ry\r\n",
+		"no sender":                "To: a@example.com\r\n\r\nx\r\n",
+		"a sender without address": "From: nobody\r\n\r\nx\r\n",
+		"no headers":               "\r\n\r\nx\r\n",
+		"no body":                  "From: a@example.com\r\n",
+		"a line that is no header": "From: a@example.com\r\nx\r\n\r\nx\r\n",
+		"a name that is none":      "From: a@example.com\r\nx y: z\r\n\r\nx\r\n",
+		"nothing":                  "",
+	} {
+		if out, err := s.Sign([]byte(msg), testDate); !errors.Is(err, ErrMessage) || out != nil {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+}
+
+// A mail is signed for the sender's organisation; where no key is of it, by all, for something is better than nothing.
+func TestWhichKeysSign(t *testing.T) {
+	private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	com, sub, uk := signingKey(t, "example.com", "a", private), signingKey(t, "mail.example.com", "b", private), signingKey(t, "example.co.uk", "c", private)
+	idn := signingKey(t, "Exämple.DE.", "d", private)
+	s := signer(t, com, sub, uk, idn)
+	for from, want := range map[string][]*SigningKey{
+		"a@example.com": {com, sub}, "a@news.mail.example.com": {com, sub}, "a@EXAMPLE.com": {com, sub}, "a@x.example.co.uk": {uk}, "a@exämple.de": {idn},
+		"a@other.co.uk": {com, sub, uk, idn}, "a@example.org": {com, sub, uk, idn},
+	} {
+		m := message()
+		m.From = Address{`Ada <ada@example.org> "@" x`, from}
+		if strings.HasPrefix(from, "a@E") {
+			m.From.Name = ""
+		}
+		if err := verifies(sign(t, s, encode(t, m)), want...); err != nil {
+			t.Errorf("%s: %v", from, err)
+		}
+	}
+}
+
+func TestTheOutboxHoldsSignedMails(t *testing.T) {
+	dir, k := t.TempDir(), edKey(t)
+	var seen []Delivery
+	tr, err := Open("outbox:"+dir, Options{Signer: signer(t, k), Clock: clock.At(testDate), Observe: func(d Delivery) { seen = append(seen, d) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, tr)
+	defer c.Release()
+	if r := c.Send(t.Context(), "news@example.com", "zoe@example.org", false, encode(t, awkward())); r.Class != Accepted {
+		t.Fatalf("%+v", r)
+	}
+	if r := c.Send(t.Context(), "news@example.com", "zoe@example.org", false, []byte("Subject: x\r\n\r\nx\r\n")); r.Class != Failed || !errors.Is(r.Err, ErrMessage) {
+		t.Errorf("a message that can't be signed: %+v", r)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*.eml"))
+	if err != nil || len(files) != 1 || len(seen) != 1 {
+		t.Fatalf("%v, %v; %d seen", files, err, len(seen))
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, msg := range [][]byte{data, seen[0].Message} {
+		if err := verifies(msg, k); err != nil {
+			t.Errorf("%v\n%s", err, msg)
+		}
+	}
+}
+
+// A server that is told the size of a message must be told that of the signed one.
+func TestTheLimitOfTheServerHoldsForTheSignedMessage(t *testing.T) {
+	raw := encode(t, message())
+	server := startSink(t, func(s *sink) { s.MaxMessageBytes = int64(len(raw)) + 100 })
+	for name, tc := range map[string]struct {
+		signer *Signer
+		want   Class
+	}{"unsigned": {nil, Accepted}, "signed": {signer(t, edKey(t)), Failed}} {
+		tr, err := Open("smtp://"+server.addr, Options{Signer: tc.signer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := connect(t, tr)
+		if r := c.Send(t.Context(), "news@example.com", "zoe@example.org", false, raw); r.Class != tc.want {
+			t.Errorf("%s: %+v", name, r)
+		}
+		c.Release()
+		tr.Close()
+	}
+}
+
+func TestManySignAtOnce(t *testing.T) {
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	s := signer(t, keys...)
+	raw := encode(t, awkward())
+	var want [][]byte
+	for i := range 4 {
+		out, err := s.Sign(raw, testDate.Add(time.Duration(i)*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, out)
+	}
+	got := make([][]byte, len(want))
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() { got[i], _ = s.Sign(raw, testDate.Add(time.Duration(i)*time.Second)) })
+	}
+	wg.Wait()
+	if !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Error("signatures made at once are not those made one by one")
+	}
+}
