@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"postbit/internal/clock"
 	"postbit/internal/faults"
 )
 
@@ -219,10 +220,8 @@ func (r *Registry) settle(ctx context.Context, id string) error {
 			}
 			continue // it is gone now, or was committed at the last moment
 		}
-		select {
-		case <-time.After(step):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := clock.Sleep(ctx, step); err != nil {
+			return err
 		}
 	}
 }

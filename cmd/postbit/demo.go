@@ -11,6 +11,7 @@ import (
 
 	"postbit/examples"
 	"postbit/internal/campaign"
+	"postbit/internal/clock"
 	"postbit/internal/config"
 	"postbit/internal/demo"
 	"postbit/internal/embedded"
@@ -266,7 +267,7 @@ func (d *demoRun) read(ctx context.Context, result *demoJSON) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("demo: %d hits were answered and %d are counted", d.readers.Loaded(), o.Hits)
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := clock.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

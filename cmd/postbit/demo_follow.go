@@ -13,6 +13,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"postbit/internal/campaign"
+	"postbit/internal/clock"
 )
 
 // followed is what became of a run, and how.
@@ -47,7 +48,7 @@ func (d *demoRun) follow(ctx context.Context, run *campaign.Run) (f followed, er
 				return f, err
 			}
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := clock.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return f, err
 		}
 		now := time.Now()
@@ -75,17 +76,6 @@ func (d *demoRun) moveOn(ctx context.Context, p campaign.Progress, bar *progress
 	bar.line("only users who must wait are left (%s): the demo moves its clock from %s to %s UTC",
 		count(p.Counts.Deferred), now.Format("Mon 15:04"), next.UTC().Format("Mon 15:04"))
 	return d.server.sched.Feed(ctx)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // progress is a bar on a terminal and now and then a line elsewhere.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"postbit/internal/campaign"
+	"postbit/internal/clock"
 	"postbit/internal/config"
 	"postbit/internal/embedded"
 	"postbit/internal/queue"
@@ -275,7 +276,7 @@ func (s *server) prepare(ctx context.Context) error {
 			return err
 		}
 		s.log.Warn("pixels are served, all else waits", "err", s.cfg.Scrub(err.Error()))
-		if pause(ctx, prepareAgain) != nil {
+		if clock.Sleep(ctx, prepareAgain) != nil {
 			return nil
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"postbit/internal/clock"
 )
 
 // stopPatience is how long the set in hand may still take after Run was told to stop.
@@ -349,14 +351,7 @@ type backoff struct{ last time.Duration }
 // pause waits, and reports whether there is time left.
 func (b *backoff) pause(ctx context.Context) bool {
 	b.last = min(max(2*b.last, 5*time.Millisecond), time.Second)
-	t := time.NewTimer(b.last/2 + rand.N(b.last))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	return clock.Sleep(ctx, b.last/2+rand.N(b.last)) == nil
 }
 
 // FinishStale carries out the sets that were stored longer than olderThan ago and are not done: their writers died, or

@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"postbit/internal/clock"
 )
 
 // attemptTimeout bounds one attempt of a write, so that a connection that swallows everything is not waited for.
@@ -25,12 +27,8 @@ func answered(ctx context.Context, f func(context.Context) error) error {
 		if err == nil || !unanswered(err) {
 			return err
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return errors.Join(ctx.Err(), err)
-		case <-t.C:
+		if ended := clock.Sleep(ctx, pause/2+rand.N(pause)); ended != nil {
+			return errors.Join(ended, err)
 		}
 		pause = min(2*pause, 2*time.Second)
 	}

@@ -79,7 +79,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		if !waits {
 			o.Log.Info("waits for the data directory", "err", err)
 		}
-		if err := sleep(ctx, lookAgain); err != nil {
+		if err := clock.Sleep(ctx, lookAgain); err != nil {
 			return nil, err
 		}
 	}
@@ -100,24 +100,13 @@ func Attach(ctx context.Context, o Options) (*Stack, error) {
 			return nil, errors.Join(err, perr)
 		}
 		// The owner has not come so far, or is going away.
-		if err := sleep(ctx, lookAgain); err != nil {
+		if err := clock.Sleep(ctx, lookAgain); err != nil {
 			return nil, err
 		}
 	}
 }
 
 func (o Options) deadline() time.Time { return time.Now().Add(cmp.Or(o.Patience, patience)) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
 
 func start(ctx context.Context, o Options) (_ *Stack, err error) {
 	dir, err := filepath.Abs(o.Dir)

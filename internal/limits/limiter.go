@@ -170,14 +170,7 @@ func (l *Limiter) enter(ctx context.Context, scope string) (leave func(), err er
 // backOff waits a random part of 2, 4, 8 … 128 ms: other processes are after the same document.
 func backOff(ctx context.Context, try int) error {
 	limit := 2 * time.Millisecond << min(try, 6)
-	timer := time.NewTimer(rand.N(limit))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return clock.Sleep(ctx, rand.N(limit))
 }
 
 func check(rates []campaign.Rate) error {

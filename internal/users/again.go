@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"postbit/internal/clock"
 )
 
 // attemptTimeout ends the wait for one reply; the command is then issued again on another connection.
@@ -80,12 +82,5 @@ type backoff struct{ next time.Duration }
 // sleep waits and reports whether ctx is still alive.
 func (b *backoff) sleep(ctx context.Context) bool {
 	b.next = min(max(2*b.next, 20*time.Millisecond), 2*time.Second)
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return clock.Sleep(ctx, b.next/2+rand.N(b.next/2)) == nil
 }

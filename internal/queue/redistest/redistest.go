@@ -10,6 +10,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"postbit/internal/clock"
 )
 
 // databases of a real server that tests share out among themselves, 1 to this; 0 holds the claims.
@@ -62,10 +64,8 @@ func claim(t testing.TB, c *redis.Client) int {
 				return db
 			}
 		}
-		select {
-		case <-t.Context().Done():
+		if clock.Sleep(t.Context(), 50*time.Millisecond) != nil {
 			t.Fatal("redistest: no free database")
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
