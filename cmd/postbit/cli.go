@@ -63,6 +63,7 @@ type cli struct {
 	Pixel     pixelCmd     `cmd:"" help:"Make a pixel for a mail that is sent elsewhere."`
 	Bits      bitsCmd      `cmd:"" help:"Which templates a user was ever sent."`
 	Users     usersCmd     `cmd:"" help:"Suppress users, or look at one."`
+	Bounces   bouncesCmd   `cmd:"" help:"Read mails that came back: bounces and complaints."`
 	Doctor    doctorCmd    `cmd:"" help:"Check that everything is reachable, indexed, signed and shaped as expected."`
 	Minimongo minimongoCmd `cmd:"" help:"The embedded document store on its own, for development and tests."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
@@ -132,6 +133,9 @@ func (p program) run(ctx context.Context, args ...string) int {
 	}
 	a := &app{in: p.in, out: p.out, err: p.err, json: c.JSON, clk: p.clk, command: kctx.Selected().FullPath(), patience: p.patience}
 	if a.cfg, err = settingsFor(name, flags, c.Config); err != nil {
+		if name == "bounces" && c.Bounces.piped() {
+			err = tempFail(err)
+		}
 		return a.fail(err)
 	}
 	a.log = newLog(p.err, a.cfg)

@@ -16,14 +16,15 @@ const (
 	Sent         = "sent"
 	Failed       = "failed"
 	Unconfirmed  = "unconfirmed"
-	Bounced      = "bounced" // of the failed, those whose address was suppressed
+	Bounced      = "bounced" // those whose address does not exist: of the failed, or of the sent where the mail came back later
 	Hits         = "hits"    // all loads of the pixel, whoever made them
 	Opened       = "opened"  // of these the signs of life, and every click
 	OpenedUnique = "opened_unique"
 	OpenedKind   = "opened_kind." // + human, proxy, prefetch, machine; they sum up to Hits
 	Clicked      = "clicked"
 	Unsubscribed = "unsubscribed"
-	Skipped      = "skipped." // + the rule
+	Complained   = "complained" // mails that recipients called spam
+	Skipped      = "skipped."   // + the rule
 )
 
 const (

@@ -123,6 +123,19 @@ func refusal(code int, enhanced string) Class {
 	return Failed
 }
 
+// Refused is what a refusal means that is told of later, in a delivery status notification (RFC 3464): the same as in the dialogue, after
+// MAIL FROM. code is 0 where the report names no reply of RFC 5321, enhanced is empty where it names no code of RFC 3463; what is
+// neither 4xx nor 5xx is Failed. Text is made one short line of valid UTF-8.
+func Refused(code int, enhanced, text string) Reply {
+	r := Reply{Code: code, Enhanced: enhanced, Text: oneLine(text, maxReply)}
+	if code >= 400 && code < 500 || code == 0 && strings.HasPrefix(enhanced, "4.") {
+		r.Class = Retry
+	} else {
+		r.Class = refusal(code, enhanced)
+	}
+	return r
+}
+
 // smtpReply takes an answer of the server out of an error of the SMTP client.
 func smtpReply(err error) (code int, enhanced, text string, ok bool) {
 	var se *smtp.SMTPError
