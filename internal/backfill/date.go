@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -31,9 +32,9 @@ func dateOf(v bson.RawValue, latest int64) (ms int64, ok bool) {
 		sec, _, readable := v.TimestampOK()
 		ms, ok = int64(sec)*1000, readable
 	case bson.TypeString:
-		text, readable := v.StringValueOK()
-		if text = strings.TrimSpace(text); text == "" && readable {
-			return 0, true
+		text, readable := textOf(v)
+		if text = bytes.TrimSpace(text); len(text) == 0 {
+			return 0, readable
 		}
 		ms, ok = dateOfText(text)
 	default:
@@ -45,19 +46,57 @@ func dateOf(v bson.RawValue, latest int64) (ms int64, ok bool) {
 	return ms, ok && ms >= earliest && ms <= latest
 }
 
-func dateOfText(text string) (int64, bool) {
+func dateOfText(text []byte) (int64, bool) {
 	if len(text) > 64 {
 		return 0, false
 	}
-	if f, err := strconv.ParseFloat(text, 64); err == nil {
+	if beginsWithDay(text) {
+		return parseDate(string(text), layoutsBehind(text[len("2006-01-02"):]))
+	}
+	if f, err := strconv.ParseFloat(string(text), 64); err == nil {
 		return dateOfNumber(f)
 	}
+	return parseDate(string(text), layouts)
+}
+
+func parseDate(text string, layouts []string) (int64, bool) {
 	for _, layout := range layouts {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UnixMilli(), true
 		}
 	}
 	return 0, false
+}
+
+// beginsWithDay finds the two hyphens of 2006-01-02. A text with both is no number.
+func beginsWithDay(text []byte) bool {
+	return len(text) >= len("2006-01-02") && text[4] == '-' && text[7] == '-'
+}
+
+// layoutsBehind is the layouts that a text can have, in their order, by what stands behind its day. To find out by trying all of them costs an
+// error for each.
+func layoutsBehind(day []byte) []string {
+	switch {
+	case len(day) == 0:
+		return layoutsOfDays
+	case day[0] == 'T':
+		return layoutsWithT
+	case day[0] == ' ':
+		return layoutsWithSpace
+	}
+	return nil
+}
+
+var layoutsOfDays, layoutsWithT, layoutsWithSpace = layoutsThatGoOn(""), layoutsThatGoOn("T"), layoutsThatGoOn(" ")
+
+// layoutsThatGoOn is the layouts that have a day and then this, or nothing where this is nothing.
+func layoutsThatGoOn(with string) (out []string) {
+	for _, layout := range layouts {
+		if rest, ok := strings.CutPrefix(layout, time.DateOnly); ok && (rest == with || with != "" && strings.HasPrefix(rest, with)) {
+			out = append(out, layout)
+		}
+	}
+	return out
 }
 
 func dateOfNumber(f float64) (int64, bool) {

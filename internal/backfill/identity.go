@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -34,11 +36,11 @@ func identify(v bson.RawValue, kind string, buf []byte) (identity, error) {
 	case 0, bson.TypeNull, bson.TypeUndefined:
 		return identity{}, errNoUser
 	case bson.TypeString:
-		text, ok := v.StringValueOK()
+		text, ok := textOf(v)
 		if !ok {
 			return identity{}, fmt.Errorf("%w: the text can't be read", errNoUser)
 		}
-		return identifyText(strings.TrimSpace(text), kind, buf)
+		return identifyText(bytes.TrimSpace(text), kind, buf)
 	case bson.TypeArray, bson.TypeRegex, bson.TypeMinKey, bson.TypeMaxKey:
 		return identity{}, fmt.Errorf("%w: a value of BSON type %s", errNoUser, v.Type)
 	}
@@ -54,43 +56,88 @@ func identify(v bson.RawValue, kind string, buf []byte) (identity, error) {
 // maxID bounds ids: MongoDB itself keeps longer ones out of an index.
 const maxID = 1024
 
-func identifyText(text, kind string, buf []byte) (identity, error) {
+func identifyText(text []byte, kind string, buf []byte) (identity, error) {
 	if len(text) == 0 || len(text) > maxID {
 		return identity{}, fmt.Errorf("%w: a text of %d bytes", errNoUser, len(text))
 	}
 	auto := kind == "auto" || kind == ""
 	if auto {
-		if prefix, rest, ok := strings.Cut(text, ":"); ok && slices.Contains(UserKinds[2:], prefix) {
-			return identifyText(rest, prefix, buf)
+		if prefix, rest, ok := bytes.Cut(text, []byte(":")); ok {
+			if i := slices.Index(UserKinds[2:], string(prefix)); i >= 0 {
+				return identifyText(rest, UserKinds[2:][i], buf)
+			}
 		}
 	}
 	switch {
-	case kind == "email" || auto && strings.Contains(text, "@"):
-		if !strings.Contains(text, "@") {
+	case kind == "email" || auto && bytes.IndexByte(text, '@') >= 0:
+		if bytes.IndexByte(text, '@') < 0 {
 			return identity{}, fmt.Errorf("%w: %.80q is no email", errNoUser, text)
 		}
-		return identity{email: append(buf[:0], strings.ToLower(text)...)}, nil
+		return identity{email: appendLower(buf[:0], text)}, nil
 	case kind == "uuid":
-		b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+		b, err := hex.DecodeString(strings.ReplaceAll(string(text), "-", ""))
 		if err != nil || len(b) != 16 {
 			return identity{}, fmt.Errorf("%w: %.80q is no UUID", errNoUser, text)
 		}
 		return identity{key: append(append(buf[:0], byte(bson.TypeBinary), 16, 0, 0, 0, bson.TypeBinaryUUID), b...)}, nil
 	case kind == "oid" || auto && len(text) == 24:
-		if oid, err := bson.ObjectIDFromHex(text); err == nil {
-			return identity{key: append(append(buf[:0], byte(bson.TypeObjectID)), oid[:]...), text: auto && strings.ToLower(text) == text}, nil
-		} else if !auto {
+		var oid bson.ObjectID
+		if len(text) == 24 {
+			if _, err := hex.Decode(oid[:], text); err == nil {
+				return identity{key: append(append(buf[:0], byte(bson.TypeObjectID)), oid[:]...), text: auto && !hasUpper(text)}, nil
+			}
+		}
+		if !auto {
 			return identity{}, fmt.Errorf("%w: %.80q is no ObjectId", errNoUser, text)
 		}
-	case kind == "int" || auto:
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && (!auto || strconv.FormatInt(n, 10) == text) {
-			return identity{key: appendNumber(buf[:0], n), text: auto}, nil
-		} else if !auto {
+	case auto:
+		if n, ok := integer(text); ok {
+			return identity{key: appendNumber(buf[:0], n), text: true}, nil
+		}
+	case kind == "int":
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
 			return identity{}, fmt.Errorf("%w: %.80q is no integer of 64 bits", errNoUser, text)
 		}
+		return identity{key: appendNumber(buf[:0], n)}, nil
 	}
 	return identity{key: append(append(buf[:0], byte(bson.TypeString)), text...)}, nil
+}
+
+// integer reads a number that is written as numbers are: with no plus, no zeros before it.
+func integer(text []byte) (int64, bool) {
+	var room [20]byte // of the longest of them
+	if len(text) == 0 || len(text) > len(room) || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil && bytes.Equal(strconv.AppendInt(room[:0], n, 10), text)
+}
+
+// appendLower appends what strings.ToLower makes of a text.
+func appendLower(to, text []byte) []byte {
+	for _, c := range text {
+		if c >= utf8.RuneSelf {
+			return append(to, strings.ToLower(string(text))...)
+		}
+	}
+	for _, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		to = append(to, c)
+	}
+	return to
+}
+
+// hasUpper reports whether one of the letters of the alphabet is upper case.
+func hasUpper(text []byte) bool {
+	for _, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			return true
+		}
+	}
+	return false
 }
 
 // numberKey stands before whole numbers of every type.

@@ -65,7 +65,7 @@ func (l *listReader) take(line int64, user, reason string, date bson.RawValue) e
 	if user == "" || !slices.Contains(Reasons, reason) {
 		return &SourceError{l.name, line, fmt.Errorf("needs a user and a reason out of %s", strings.Join(Reasons, ", "))}
 	}
-	if _, err := identifyText(user, "auto", nil); err != nil {
+	if _, err := identifyText([]byte(user), "auto", nil); err != nil {
 		return &SourceError{l.name, line, err}
 	}
 	ms, ok := dateOf(date, l.latest)
@@ -230,7 +230,7 @@ type listMarks struct {
 func (m *listMarks) resolve(ctx context.Context, o *Options) error {
 	m.found = make([]bool, len(m.list))
 	for i, l := range m.list {
-		who, err := identifyText(l.User, "auto", nil)
+		who, err := identifyText([]byte(l.User), "auto", nil)
 		if err != nil {
 			return err
 		}
