@@ -37,6 +37,7 @@ type Config struct {
 	From   string // sender where a template names none
 	Bounce string // envelope sender (MAIL FROM); "" means the address of From
 	EHLO   string // the name given to SMTP servers; "" means the host's
+	DKIM   []DKIMKey
 
 	SignOfLife   []string      // kinds of opens that move a user's open times
 	HitsMemory   time.Duration // the ids of what was counted are remembered this long

@@ -65,6 +65,7 @@ var Settings = []Setting{
 	{"mail.from", "", "sender where a template names none, as Name <address>", true, func(c *Config, v string) error { return setAddress(&c.From, v) }},
 	{"mail.bounce", "", "envelope sender; the address of the sender otherwise", false, func(c *Config, v string) error { return setAddress(&c.Bounce, v) }},
 	{"mail.ehlo", "", "name given to SMTP servers; the host's otherwise", false, func(c *Config, v string) error { return setName(&c.EHLO, v) }},
+	{"mail.dkim", "", "keys that mails are signed with: [{domain: example.com, selector: s1, key_file: /run/secrets/dkim.pem}]", false, setDKIM},
 	{"smtp_patience", "5m", "how long a connection fault is tried again before the run pauses", false, func(c *Config, v string) error { return setDuration(&c.SMTPPatience, v, time.Second) }},
 	{"connections", "8", "SMTP connections of one wave", false, func(c *Config, v string) error { return setInt(&c.Connections, v, 1, 32) }},
 	{"concurrency", "4", "batches that one worker process has in work at once", false, func(c *Config, v string) error { return setInt(&c.Concurrency, v, 1, 256) }},

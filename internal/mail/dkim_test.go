@@ -117,6 +117,23 @@ func awkward() *Message {
 	return m
 }
 
+// arrived is a signed mail as a server got it.
+func arrived(t *testing.T, m *Message, keys ...*SigningKey) []byte {
+	t.Helper()
+	server := startSink(t, nil)
+	tr, err := Open("smtp://"+server.addr, Options{Signer: signer(t, keys...), Clock: clock.At(testDate)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	c := connect(t, tr)
+	defer c.Release()
+	if reply := c.Send(t.Context(), "news@example.com", "zoe@example.org", true, encode(t, m)); reply.Class != Accepted {
+		t.Fatalf("%+v", reply)
+	}
+	return server.received()[0].data
+}
+
 func TestASignedMailVerifies(t *testing.T) {
 	r, e := rsaKey(t), edKey(t)
 	for name, keys := range map[string][]*SigningKey{"RSA": {r}, "Ed25519": {e}, "both": {r, e}} {
@@ -127,20 +144,9 @@ func TestASignedMailVerifies(t *testing.T) {
 			"nothing but space":   func(m *Message) { m.Text, m.HTML = " ", "" },
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				server := startSink(t, nil)
-				tr, err := Open("smtp://"+server.addr, Options{Signer: signer(t, keys...), Clock: clock.At(testDate)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { tr.Close() })
 				m := awkward()
 				change(m)
-				c := connect(t, tr)
-				defer c.Release()
-				if reply := c.Send(t.Context(), "news@example.com", "zoe@example.org", true, encode(t, m)); reply.Class != Accepted {
-					t.Fatalf("%+v", reply)
-				}
-				got := server.received()[0].data
+				got := arrived(t, m, keys...)
 				checkLines(t, got)
 				if err := verifies(got, keys...); err != nil {
 					t.Errorf("%v\n%s", err, got)
@@ -207,35 +213,48 @@ func TestTheHeaderOfASignature(t *testing.T) {
 	}
 }
 
-func TestTamperingIsFound(t *testing.T) {
-	keys := []*SigningKey{rsaKey(t), edKey(t)}
-	m := awkward()
-	m.HTML = "" // so that there is a Content-Transfer-Encoding
-	good := sign(t, signer(t, keys...), encode(t, m))
-	if err := verifies(good, keys...); err != nil {
-		t.Fatal(err)
-	}
-	type row struct {
-		name string
-		msg  []byte
-	}
-	var rows []row
+// altered is a signed mail to which something happened.
+type altered struct {
+	name string
+	msg  []byte
+}
+
+// tampered is a signed mail in all the ways that a signature must not survive.
+func tampered(t *testing.T, good []byte) (rows []altered) {
+	t.Helper()
 	replace := func(name, from, to string) {
+		t.Helper()
 		if bytes.Count(good, []byte(from)) != 1 {
 			t.Fatalf("%s: %q does not stand there once", name, from)
 		}
-		rows = append(rows, row{name, bytes.Replace(good, []byte(from), []byte(to), 1)})
+		rows = append(rows, altered{name, bytes.Replace(good, []byte(from), []byte(to), 1)})
 	}
 	for _, name := range signed {
+		second := name + ": <https://evil.example/>\r\n"
 		replace("another "+name, "\r\n"+name+":", "\r\n"+name+": x")
 		replace("no "+name, "\r\n"+name+":", "\r\nX-"+name+":")
-		rows = append(rows, row{"a second " + name + ", on top", append([]byte(name+": <https://evil.example/>\r\n"), good...)})
-		rows = append(rows, row{"a second " + name + ", below", bytes.Replace(good, []byte("\r\n\r\n"), []byte("\r\n"+name+": <https://evil.example/>\r\n\r\n"), 1)})
+		rows = append(rows, altered{"a second " + name + ", on top", append([]byte(second), good...)},
+			altered{"a second " + name + ", below", bytes.Replace(good, []byte("\r\n\r\n"), []byte("\r\n"+second+"\r\n"), 1)})
 	}
 	replace("the last line of the body", "--=3D_", "--=3D_x")
 	replace("a word of the body is gone", "rom me", "rom")
-	rows = append(rows, row{"a line is appended", append(bytes.Clone(good), "more\r\n"...)}, row{"the body is gone", good[:bytes.Index(good, []byte("\r\n\r\n"))+4]})
-	for _, r := range rows {
+	return append(rows, altered{"a line is appended", append(bytes.Clone(good), "more\r\n"...)}, altered{"the body is gone", good[:bytes.Index(good, []byte("\r\n\r\n"))+4]})
+}
+
+// onePart is awkward with all headers that are signed: a mail of two parts has no Content-Transfer-Encoding.
+func onePart() *Message {
+	m := awkward()
+	m.HTML = ""
+	return m
+}
+
+func TestTamperingIsFound(t *testing.T) {
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	good := sign(t, signer(t, keys...), encode(t, onePart()))
+	if err := verifies(good, keys...); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range tampered(t, good) {
 		t.Run(r.name, func(t *testing.T) {
 			vs, err := verify(r.msg, keys...)
 			if err != nil || len(vs) != len(keys) {
@@ -250,21 +269,24 @@ func TestTamperingIsFound(t *testing.T) {
 	}
 }
 
-// What mail systems do on the way does not break a relaxed signature.
+// travelled is a signed mail after what mail systems do on the way, which a relaxed signature survives.
+func travelled(good []byte) []altered {
+	return []altered{
+		{"trace headers", append([]byte("Received: from a by b; Tue, 01 Dec 2026 09:00:00 +0000\r\nReturn-Path: <a@b.example>\r\n"), good...)},
+		{"headers folded anew", bytes.ReplaceAll(good, []byte("\r\n "), []byte(" \r\n\t "))},
+		{"headers unfolded", bytes.Replace(good, []byte("List-Unsubscribe:\r\n "), []byte("List-Unsubscribe: "), 1)},
+		{"names in capitals", bytes.Replace(good, []byte("\r\nSubject:"), []byte("\r\nSUBJECT:"), 1)},
+		{"empty lines behind", append(bytes.Clone(good), "\r\n\r\n"...)},
+		{"no line end at all", bytes.TrimRight(good, "\r\n")},
+		{"a header of theirs", bytes.Replace(good, []byte("\r\nDate:"), []byte("\r\nX-Spam: no\r\nDate:"), 1)},
+	}
+}
+
 func TestAJourneyIsSurvived(t *testing.T) {
 	keys := []*SigningKey{rsaKey(t), edKey(t)}
-	good := sign(t, signer(t, keys...), encode(t, awkward()))
-	for name, msg := range map[string][]byte{
-		"trace headers":       append([]byte("Received: from a by b; Tue, 01 Dec 2026 09:00:00 +0000\r\nReturn-Path: <a@b.example>\r\n"), good...),
-		"headers folded anew": bytes.ReplaceAll(good, []byte("\r\n "), []byte(" \r\n\t ")),
-		"headers unfolded":    bytes.Replace(good, []byte("List-Unsubscribe:\r\n "), []byte("List-Unsubscribe: "), 1),
-		"names in capitals":   bytes.Replace(good, []byte("\r\nSubject:"), []byte("\r\nSUBJECT :"), 1),
-		"empty lines behind":  append(bytes.Clone(good), "\r\n\r\n"...),
-		"no line end at all":  bytes.TrimRight(good, "\r\n"),
-		"a header of theirs":  bytes.Replace(good, []byte("\r\nDate:"), []byte("\r\nX-Spam: no\r\nDate:"), 1),
-	} {
-		if err := verifies(msg, keys...); err != nil {
-			t.Errorf("%s: %v", name, err)
+	for _, r := range travelled(sign(t, signer(t, keys...), encode(t, awkward()))) {
+		if err := verifies(r.msg, keys...); err != nil {
+			t.Errorf("%s: %v", r.name, err)
 		}
 	}
 }
