@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"postbit/internal/clock"
+	"postbit/internal/hello"
 )
 
 // Bounds of FollowClock.
@@ -41,24 +41,22 @@ func keeping(db *mongo.Database, clk *clock.Clock, log *slog.Logger) func(contex
 // FollowClock puts clk right by the clock of the database, so that all processes agree on what time it is. An error
 // smaller than the measurement's own is left alone. From then on clk does not go by this machine's wall clock, which may be stepped.
 func FollowClock(ctx context.Context, db *mongo.Database, clk *clock.Clock, log *slog.Logger) error {
-	var hello struct {
-		LocalTime time.Time `bson:"localTime"`
-	}
 	asked := clk.Now()
-	if err := db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+	said, err := hello.Ask(ctx, db)
+	if err != nil {
 		return fmt.Errorf("the database's clock: %w", err)
 	}
 	answered := clk.Now()
 	took := answered.Sub(asked)
-	if hello.LocalTime.IsZero() || took < 0 || took > slowestAnswer {
+	if said.LocalTime.IsZero() || took < 0 || took > slowestAnswer {
 		return nil
 	}
-	off := hello.LocalTime.Sub(asked.Add(took / 2))
+	off := said.LocalTime.Sub(asked.Add(took / 2))
 	defer clk.Hold()
 	if off.Abs() <= took/2+smallestError {
 		return nil
 	}
-	clk.Correct(hello.LocalTime, asked, answered)
+	clk.Correct(said.LocalTime, asked, answered)
 	if off.Abs() > largestError {
 		log.Warn("this machine's clock was put right by the database's", "off", off.Round(time.Millisecond))
 	}

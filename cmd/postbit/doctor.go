@@ -15,6 +15,7 @@ import (
 
 	"postbit/internal/analytics"
 	"postbit/internal/config"
+	"postbit/internal/hello"
 	"postbit/internal/quantity"
 	"postbit/templates"
 )
@@ -115,12 +116,8 @@ func (d *doctor) look(ctx context.Context, sample int) error {
 
 func (d *doctor) lookAtMongo(ctx context.Context, sample int) {
 	asked := d.clk.Now()
-	var hello struct {
-		LocalTime time.Time `bson:"localTime"`
-		SetName   string    `bson:"setName"`
-		Msg       string    `bson:"msg"`
-	}
-	if err := d.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+	said, err := hello.Ask(ctx, d.db)
+	if err != nil {
 		d.note("mongo", checkFail, "%v", err)
 		return
 	}
@@ -129,13 +126,15 @@ func (d *doctor) lookAtMongo(ctx context.Context, sample int) {
 	switch {
 	case d.stack != nil:
 		kind = "minimongo, embedded"
-	case hello.SetName != "":
-		kind = "replica set " + hello.SetName
-	case hello.Msg == "isdbgrid":
+	case said.SetName != "":
+		kind = "replica set " + said.SetName
+	case said.Router():
 		kind = "a sharded cluster"
 	}
 	d.note("mongo", checkOK, "%s, database %s", kind, d.db.Name())
-	if off := hello.LocalTime.Sub(asked.Add(took / 2)); off.Abs() > 5*time.Second {
+	if said.LocalTime.IsZero() {
+		d.note("clock", checkFail, "the database does not tell its time (hello without localTime), so no worker can own a batch")
+	} else if off := said.LocalTime.Sub(asked.Add(took / 2)); off.Abs() > 5*time.Second {
 		d.note("clock", checkWarn, "this machine's clock is %s off the database's; postbit follows the database, but look at both", off.Abs().Round(time.Millisecond))
 	} else {
 		d.note("clock", checkOK, "within 5 s of the database's")

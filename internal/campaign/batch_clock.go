@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"postbit/internal/clock"
+	"postbit/internal/hello"
 )
 
 // readingFor is how long a reading of the database's clock is gone by.
@@ -37,16 +37,14 @@ func newLeaseClock(db *mongo.Database, clk *clock.Clock, watch clock.Stopwatch) 
 // askServer reads the clock of the database.
 func askServer(db *mongo.Database) func(context.Context) (time.Time, error) {
 	return func(ctx context.Context) (time.Time, error) {
-		var hello struct {
-			LocalTime time.Time `bson:"localTime"`
-		}
-		if err := db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		said, err := hello.Ask(ctx, db)
+		if err != nil {
 			return time.Time{}, fmt.Errorf("campaign: the database's clock: %w", err)
 		}
-		if hello.LocalTime.IsZero() {
+		if said.LocalTime.IsZero() { // without it nobody can tell whose lease is over
 			return time.Time{}, errors.New("campaign: the database does not tell its time: hello without localTime")
 		}
-		return hello.LocalTime, nil
+		return said.LocalTime, nil
 	}
 }
 
