@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // maxLine bounds a line of JSON, and the beginning of a CSV file.
@@ -160,7 +159,9 @@ func (s *File) columns() Columns {
 // csv reads records under a header that names the columns.
 func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) error {
 	var at [4]int
-	return eachRecord(s.Name, in, 0, func(record []string, line int64, first bool) (err error) {
+	var row Row
+	var texts []byte // of the row
+	return eachRecord(s.Name, in, 0, func(record [][]byte, line int64, first bool) (err error) {
 		if first {
 			if at, err = s.places(record); err != nil {
 				return &SourceError{s.Name, line, err}
@@ -169,13 +170,15 @@ func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) er
 				return nil
 			}
 		}
-		row := &Row{Line: line}
+		row, texts = Row{Line: line}, texts[:0]
 		for i, to := range [...]*bson.RawValue{&row.User, &row.Template, &row.SentAt, &row.OpenedAt} {
 			if at[i] >= 0 && at[i] < len(record) {
-				*to = bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, record[at[i]])}
+				from := len(texts)
+				texts = appendText(texts, record[at[i]])
+				*to = bson.RawValue{Type: bson.TypeString, Value: texts[from:]}
 			}
 		}
-		if err := f(row); err != nil {
+		if err := f(&row); err != nil {
 			return err
 		}
 		return ctx.Err()
@@ -183,7 +186,7 @@ func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) er
 }
 
 // places finds the columns; -1 where an optional one is not there.
-func (s *File) places(header []string) (at [4]int, err error) {
+func (s *File) places(header [][]byte) (at [4]int, err error) {
 	find := func(name string) int {
 		if s.NoHeader {
 			n, err := strconv.Atoi(name)
@@ -193,7 +196,7 @@ func (s *File) places(header []string) (at [4]int, err error) {
 			return n - 1
 		}
 		for i, h := range header {
-			if strings.EqualFold(strings.TrimSpace(h), name) {
+			if strings.EqualFold(strings.TrimSpace(string(h)), name) {
 				return i
 			}
 		}
@@ -209,7 +212,7 @@ func (s *File) places(header []string) (at [4]int, err error) {
 				if s.NoHeader {
 					return at, fmt.Errorf("there is no column %q: without a header columns are numbers, here from 1 to %d", name, len(header))
 				}
-				return at, fmt.Errorf("there is no column %q; the header has %s", name, clip(strings.Join(header, ", "), 200))
+				return at, fmt.Errorf("there is no column %q; the header has %s", name, clip(string(bytes.Join(header, []byte(", "))), 200))
 			}
 		case optional != "":
 			at[i] = find(optional)

@@ -78,7 +78,7 @@ func (l *listReader) take(line int64, user, reason string, date bson.RawValue) e
 
 func (l *listReader) csv(in *bufio.Reader) error {
 	columns := [3]int{0, 1, 2}
-	return eachRecord(l.name, in, '#', func(record []string, line int64, first bool) error {
+	return eachRecord(l.name, in, '#', func(record [][]byte, line int64, first bool) error {
 		if first {
 			if header, ok := listHeader(record); ok {
 				columns = header
@@ -88,7 +88,7 @@ func (l *listReader) csv(in *bufio.Reader) error {
 		var cells [3]string
 		for i, c := range columns {
 			if c >= 0 && c < len(record) {
-				cells[i] = record[c]
+				cells[i] = string(record[c])
 			}
 		}
 		return l.take(line, cells[0], cells[1], stringValue(cells[2]))
@@ -96,10 +96,10 @@ func (l *listReader) csv(in *bufio.Reader) error {
 }
 
 // listHeader finds the columns of a header; a record in which no cell is called user or email is none.
-func listHeader(record []string) (at [3]int, ok bool) {
+func listHeader(record [][]byte) (at [3]int, ok bool) {
 	for i, names := range [...][]string{{"user", "email"}, {"reason", "status"}, {"date", "at"}} {
-		at[i] = slices.IndexFunc(record, func(cell string) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(strings.TrimSpace(cell), name) })
+		at[i] = slices.IndexFunc(record, func(cell []byte) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(strings.TrimSpace(string(cell)), name) })
 		})
 	}
 	return at, at[0] >= 0
