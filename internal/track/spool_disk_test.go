@@ -13,14 +13,16 @@ import (
 // brokenFile writes a part, or blocks, as told.
 type brokenFile struct {
 	chunkFile
-	room  *int          // bytes it still takes
-	block chan struct{} // closed when it may go on
+	room    *int          // bytes it still takes
+	reached func()        // called before it blocks
+	block   chan struct{} // closed when it may go on
 }
 
 var errFull = errors.New("no space left on device")
 
 func (f *brokenFile) Write(p []byte) (int, error) {
 	if f.block != nil {
+		f.reached()
 		<-f.block
 	}
 	if f.room == nil || len(p) <= *f.room {
@@ -92,17 +94,20 @@ func TestFolderGone(t *testing.T) {
 func TestSlowDisk(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, SpoolOptions{ChunkBytes: 1000})
-	block := make(chan struct{})
+	block, hangs := make(chan struct{}), make(chan struct{})
+	reached := sync.OnceFunc(func() { close(hangs) })
 	s.create = func(path string) (chunkFile, error) {
 		f, err := createFile(path)
-		return &brokenFile{chunkFile: f, block: block}, err
+		return &brokenFile{chunkFile: f, reached: reached, block: block}, err
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for n := range 200 {
+	wg.Go(func() { s.Append(ctx, testHit(t, 0)) })
+	<-hangs
+	for n := 1; n < 200; n++ {
 		wg.Go(func() { s.Append(ctx, testHit(t, n)) })
 	}
-	// The writer hangs with one group; the next one fills up to its limit, and the others wait in front of it.
+	// The writer hangs with one hit; the next group fills up to its limit, and the others wait in front of it.
 	for full := false; !full; {
 		s.mu.Lock()
 		size := len(s.pending.buf)
