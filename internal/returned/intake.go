@@ -111,7 +111,7 @@ func NewIntake(cfg Config) *Intake {
 // Result is what was made of one mail.
 type Result struct {
 	Outcome  Outcome
-	Changed  bool            // a user who was not suppressed for that, or for more, is now (on a dry run: would be)
+	Changed  bool            // a user who was not suppressed for that, or for more, is now (on a dry run: would be); of two at the same instant both may say so
 	Users    []bson.RawValue // whom it is about; several only by a trusted address, none where nobody could be found
 	Campaign string          // of the mail that came back; "" where it is not known
 	Run      string

@@ -61,7 +61,8 @@ func (b *Mailbox) Done(m Mail) error {
 	if !b.maildir {
 		return nil
 	}
-	err := os.Rename(m.path, filepath.Join(b.path, "cur", filepath.Base(m.path)+":2,S"))
+	name, _, _ := strings.Cut(filepath.Base(m.path), ":")
+	err := os.Rename(m.path, filepath.Join(b.path, "cur", name+":2,S"))
 	if errors.Is(err, fs.ErrNotExist) { // another reader was faster
 		return nil
 	}
