@@ -3,23 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +24,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"postbit/internal/campaign"
+	"postbit/internal/certtest"
 	"postbit/internal/clock"
 	"postbit/internal/minimongo/mongotest"
 )
@@ -70,27 +63,6 @@ func (s *shell) process(args ...string) (*exec.Cmd, *lockedBuffer) {
 }
 
 const marker = "Hunter2-marker" // in every secret
-
-// authority makes a certificate for this machine, and the file of the one who signed it.
-func authority(t *testing.T) (*tls.Config, string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "postbit test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, file
-}
 
 // encrypted puts TLS in front of a server.
 func encrypted(t *testing.T, conf *tls.Config, to string) (addr string) {
@@ -193,7 +165,8 @@ func (v *visit) Logout() error { return nil }
 // nobody unconfirmed and no batch owned; another process finishes the run; and no secret stands in what any of them, or any command, prints.
 func TestAWorkerProcessIsToldToStop(t *testing.T) {
 	s := newShell(t)
-	conf, ca := authority(t)
+	certificate := certtest.New(t, "127.0.0.1", "localhost")
+	conf, ca := certificate.Server, certificate.CA
 	srv, db := mongotest.Server(t)
 	redis, err := miniredis.RunTLS(conf)
 	if err != nil {

@@ -2,17 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -29,44 +22,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"postbit/internal/campaign"
+	"postbit/internal/certtest"
 	"postbit/internal/clock"
 )
-
-// localhostOnly makes an authority and a certificate of the name localhost, and of no address; all are PEM files.
-func localhostOnly(t *testing.T, dir string) (ca, cert, key string) {
-	t.Helper()
-	write := func(name, kind string, der []byte) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	authority := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "postbit test authority"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	server := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"}, NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
-		DNSNames: []string{"localhost"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	var keys [2]*ecdsa.PrivateKey
-	for i := range keys {
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys[i] = k
-	}
-	sign := func(c *x509.Certificate, of *ecdsa.PrivateKey) []byte {
-		der, err := x509.CreateCertificate(rand.Reader, c, authority, &of.PublicKey, keys[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return der
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(keys[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return write("ca.pem", "CERTIFICATE", sign(authority, keys[0])), write("cert.pem", "CERTIFICATE", sign(server, keys[1])), write("key.pem", "PRIVATE KEY", private)
-}
 
 // startServer starts a server and waits until it listens on a port of this machine. stop ends it and waits for that.
 func startServer(t *testing.T, port, stdin, name string, args ...string) (stop func()) {
@@ -142,7 +100,8 @@ func TestPasswordsAndTLSOnRealServers(t *testing.T) {
 	s := newShell(t)
 	s.clk = clock.New() // the servers have clocks of their own
 	dir := t.TempDir()
-	ca, cert, key := localhostOnly(t, dir)
+	certificate := certtest.New(t, "localhost") // and of no address
+	ca, cert, key := certificate.CA, certificate.Cert, certificate.Key
 	redisPort := freePort(t)
 	startServer(t, redisPort, fmt.Sprintf("port 0\ntls-port %s\nbind 127.0.0.1\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n"+
 		"requirepass %s-of-all\nuser app on >%s ~* &* +@all\nsave \"\"\nappendonly no\ndir %s\n", redisPort, cert, key, ca, marker, marker, dir), "redis-server", "-")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"postbit/internal/certtest"
 )
 
 // What a cut means depends on where it happens. Each row is a server that is in order up to a step and then does something else.
@@ -144,7 +146,8 @@ func (f *faulty) Read(p []byte) (int, error) {
 // TestEveryByte breaks the connection at each byte that is written and at each that is read, with and without TLS. Whenever the server has taken the
 // mail, we must not think it can be sent again; whenever we can't know, it is unconfirmed; and where the last byte of the message never left, we know.
 func TestEveryByte(t *testing.T) {
-	server, ca := certificate(t)
+	certificate := certtest.New(t, "127.0.0.1")
+	server, ca := certificate.Server, certificate.CA
 	for name, url := range map[string]string{"plain": "smtp://%s?tls=none", "STARTTLS": "smtp://%s?tls=required&ca=" + ca, "smtps": "smtps://%s?ca=" + ca} {
 		t.Run(name, func(t *testing.T) {
 			s := startSink(t, func(s *sink) { s.TLSConfig = server })

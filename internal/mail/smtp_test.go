@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/emersion/go-smtp"
+
+	"postbit/internal/certtest"
 )
 
 func TestSend(t *testing.T) {
@@ -328,7 +330,8 @@ func TestPoolIsShared(t *testing.T) {
 }
 
 func TestTLSAndAuth(t *testing.T) {
-	server, ca := certificate(t)
+	certificate := certtest.New(t, "127.0.0.1")
+	server, ca := certificate.Server, certificate.CA
 	user := "zo%C3%AB:s3cret%3A%2F%40%20word@"
 	for _, tc := range []struct {
 		name, scheme, user, query string
