@@ -143,35 +143,19 @@ func ofDispatch(_ string, cmd bson.Raw) bool {
 func commands(t *testing.T, f func(h *house, w *Worker, r *campaign.Run)) map[string]int {
 	t.Helper()
 	srv, db := mongotest.Server(t)
-	kinds := map[string]int{}
 	h := houseOn(t, db)
-	var mu sync.Mutex
-	total := map[string]int{}
 	r, _ := aDispatch(h)
+	var said mongotest.Commands
 	remove := srv.Inject(minimongo.Fault{Nth: 1 << 30, Where: func(db string, cmd bson.Raw) bool {
 		if ofDispatch(db, cmd) {
-			elems, _ := cmd.Elements()
-			mu.Lock()
-			total[elems[0].Key()]++
-			kinds[elems[0].Key()+" "+elems[0].Value().StringValue()]++
-			mu.Unlock()
+			said.Count(cmd)
 		}
 		return true
 	}})
 	f(h, h.idleWorker(), r)
 	remove()
-	for kind, n := range kinds {
-		t.Logf("%3d × %s: %s", n, kind, ofADispatch[kind])
-		if ofADispatch[kind] == "" {
-			t.Errorf("a dispatch says %q, which is not listed", kind)
-		}
-	}
-	for kind := range ofADispatch {
-		if kinds[kind] == 0 {
-			t.Errorf("no %q was said", kind)
-		}
-	}
-	return total
+	said.Expect(t, ofADispatch)
+	return said.Times()
 }
 
 // sample: under the race detector, which makes everything slow, only every fourth command meets those troubles that need no connection.
