@@ -88,3 +88,30 @@ func TestReplyTextIsTamed(t *testing.T) {
 		}
 	}
 }
+
+// A refusal that is told of in a delivery status notification means what it would have meant in the dialogue.
+func TestRefusedLaterAsInTheDialogue(t *testing.T) {
+	for code := 400; code < 600; code++ {
+		for _, enhanced := range []string{"", "0.0", "1.1", "1.10", "2.2", "3.4", "4.1", "6.0", "7.1"} {
+			if enhanced != "" {
+				enhanced = string(rune('0'+code/100)) + "." + enhanced
+			}
+			at := atRcpt
+			if code%2 == 0 {
+				at = atEnd
+			}
+			want, got := classify(at, code, enhanced, "no"), Refused(code, enhanced, "no")
+			if got.Class != want.Class || got.Code != code || got.Enhanced != enhanced || got.Text != "no" {
+				t.Errorf("%d %s: %v, want %v", code, enhanced, got, want)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		enhanced string
+		want     Class
+	}{{"5.1.1", Bounced}, {"5.2.2", Failed}, {"5.7.1", Policy}, {"5.4.4", Failed}, {"4.4.1", Retry}, {"", Failed}} {
+		if got := Refused(0, tc.enhanced, ""); got.Class != tc.want {
+			t.Errorf("%q without a reply: %v", tc.enhanced, got)
+		}
+	}
+}
