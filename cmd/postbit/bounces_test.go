@@ -182,10 +182,12 @@ func TestMailsThatComeBack(t *testing.T) {
 	if r.Sent != 5 || r.Bounced != 1 || r.Failed != 0 {
 		t.Errorf("sent %d, bounced %d, failed %d", r.Sent, r.Bounced, r.Failed)
 	}
-	var next struct{ Skipped map[string]int }
+	var next struct {
+		Counts struct{ Skipped map[string]int }
+	}
 	s.decode(s.must("campaigns", "rehearse", "winback", "--json"), &next)
-	if next.Skipped["suppressed"] != 2 || next.Skipped["already_sent"] != 3 {
-		t.Errorf("the next run would skip %v", next.Skipped)
+	if skipped := next.Counts.Skipped; skipped["suppressed"] != 2 || skipped["already_sent"] != 3 {
+		t.Errorf("the next run would skip %v", skipped)
 	}
 }
 
