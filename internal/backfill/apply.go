@@ -168,6 +168,7 @@ func (l *Log) visit(ctx context.Context, o *Options, v visit) error {
 			}
 		})
 	})
+	var guess guess
 	var mu sync.Mutex
 	waiting := map[int]*batch{}
 	next := 0
@@ -196,7 +197,12 @@ func (l *Log) visit(ctx context.Context, o *Options, v visit) error {
 		g.Go(func() error {
 			for b := range work {
 				var err error
-				if b.out, err = o.Users.Merge(gctx, b.hs, v.write); err != nil {
+				if v.write {
+					b.out, err = guess.merge(gctx, o.Users, b.hs)
+				} else {
+					b.out, err = o.Users.Merge(gctx, b.hs, false)
+				}
+				if err != nil {
 					return err
 				}
 				if err := finish(b); err != nil {

@@ -122,6 +122,7 @@ func (a Array) planned(u *users.User, v bson.RawValue, blob []byte, err error, b
 func (a Array) Apply(ctx context.Context, o Options, total int64) (*Result, error) {
 	convert := a.Field == o.Users.BitsField()
 	res := &Result{}
+	var guess guess
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
 	work := make(chan []users.History)
@@ -136,7 +137,7 @@ func (a Array) Apply(ctx context.Context, o Options, total int64) (*Result, erro
 	for range inFlight {
 		g.Go(func() error {
 			for hs := range work {
-				out, err := a.write(gctx, &o, convert, hs)
+				out, err := a.write(gctx, &o, &guess, convert, hs)
 				if err != nil {
 					return err
 				}
@@ -198,9 +199,9 @@ func (a Array) collect(ctx context.Context, o *Options, convert bool, total int6
 	return send()
 }
 
-func (a Array) write(ctx context.Context, o *Options, convert bool, hs []users.History) ([]users.Merged, error) {
+func (a Array) write(ctx context.Context, o *Options, guess *guess, convert bool, hs []users.History) ([]users.Merged, error) {
 	if !convert {
-		return o.Users.Merge(ctx, hs, true)
+		return guess.merge(ctx, o.Users, hs)
 	}
 	ids := make([]bson.RawValue, len(hs))
 	for i := range hs {

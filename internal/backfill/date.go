@@ -50,6 +50,9 @@ func dateOfText(text []byte) (int64, bool) {
 	if len(text) > 64 {
 		return 0, false
 	}
+	if ms, ok := plainTime(text); ok {
+		return ms, true
+	}
 	if beginsWithDay(text) {
 		return parseDate(string(text), layoutsBehind(text[len("2006-01-02"):]))
 	}
@@ -57,6 +60,33 @@ func dateOfText(text []byte) (int64, bool) {
 		return dateOfNumber(f)
 	}
 	return parseDate(string(text), layouts)
+}
+
+// plainTime reads what most logs have, 2006-01-02T15:04:05Z of a year from 1970 on, and leaves all else to the layouts.
+func plainTime(text []byte) (int64, bool) {
+	const form = "0000-00-00T00:00:00Z"
+	if len(text) != len(form) {
+		return 0, false
+	}
+	for i := range form {
+		if d := text[i] - form[i]; d > 9 || form[i] != '0' && d != 0 {
+			return 0, false
+		}
+	}
+	two := func(at int) int64 { return int64(text[at]-'0')*10 + int64(text[at+1]-'0') }
+	year, month, day, hour, minute, second := two(0)*100+two(2), two(5), two(8), two(11), two(14), two(17)
+	if year < 1970 || month < 1 || month > 12 || day < 1 || day > 28 && day > daysOf(year, month) || hour > 23 || minute > 59 || second > 59 {
+		return 0, false
+	}
+	if month < 3 { // a year that begins in March ends with the day that may be missing
+		year, month = year-1, month+12
+	}
+	days := 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day - 1 - 719468
+	return (((days*24+hour)*60+minute)*60 + second) * 1000, true
+}
+
+func daysOf(year, month int64) int64 {
+	return int64(time.Date(int(year), time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day())
 }
 
 func parseDate(text string, layouts []string) (int64, bool) {

@@ -31,7 +31,9 @@ type File struct {
 func (s *File) String() string { return s.Name }
 
 // Rows implements Source.
-func (s *File) Rows(ctx context.Context, f func(*Row) error) error {
+func (s *File) Rows(ctx context.Context, f func(*Row) error) error { return ahead(ctx, s.read, f) }
+
+func (s *File) read(ctx context.Context, f func(*Row) error) error {
 	in, err := s.Open()
 	if err != nil {
 		return &SourceError{Source: s.Name, Err: err}

@@ -13,28 +13,69 @@ func (s *sorter) memory() *stretch {
 	return &stretch{s: s}
 }
 
-// sort puts the spans into the order of bytes.Compare. Most comparisons read the spans alone: a prefix is the eight bytes, as a number, that
-// follow what all keys begin with, zeros where a key is shorter. Ids that were given one after the other begin alike.
+// sort puts the spans into the order of bytes.Compare. Nearly all of that reads the spans alone: a prefix is the eight bytes, as a number,
+// that follow what all keys begin with, zeros where a key is shorter. Ids that were given one after the other begin alike.
 func (s *sorter) sort() {
 	if s.ordered {
 		return
 	}
 	s.ordered = true
-	common := s.commonPrefix()
+	s.common = s.commonPrefix()
 	for i := range s.spans {
 		p := &s.spans[i]
-		p.prefix = prefixOf(s.key(*p)[common:])
+		p.prefix = prefixOf(s.key(*p)[s.common:])
 	}
-	slices.SortFunc(s.spans, func(a, b span) int {
-		if a.prefix != b.prefix {
-			return cmp.Compare(a.prefix, b.prefix)
-		}
-		if a.key == b.key && int(a.key) <= common+8 {
-			return 0
-		}
-		return bytes.Compare(s.key(a), s.key(b))
-	})
+	s.sortBytes(s.spans, 56)
 }
+
+// fewSpans is how many are sorted by comparing them.
+const fewSpans = 64
+
+// sortBytes sorts spans whose prefixes are alike left of a byte: by that byte, in place, and then each part by the next one.
+func (s *sorter) sortBytes(spans []span, shift int) {
+	if len(spans) <= fewSpans || shift < 0 {
+		slices.SortFunc(spans, s.compare)
+		return
+	}
+	var next, end [256]int // of the part of each value: where the next span goes, and where the part ends
+	for _, p := range spans {
+		end[byte(p.prefix>>shift)]++
+	}
+	at := 0
+	for c, n := range end {
+		next[c] = at
+		at += n
+		end[c] = at
+	}
+	for c := range 256 {
+		for next[c] < end[c] {
+			p := spans[next[c]]
+			for to := byte(p.prefix >> shift); int(to) != c; to = byte(p.prefix >> shift) {
+				p, spans[next[to]] = spans[next[to]], p
+				next[to]++
+			}
+			spans[next[c]] = p
+			next[c]++
+		}
+	}
+	from := 0
+	for _, to := range end {
+		if to-from > 1 {
+			s.sortBytes(spans[from:to], shift-8)
+		}
+		from = to
+	}
+}
+
+func (s *sorter) compare(a, b span) int {
+	if a.prefix != b.prefix || s.short(a, b) {
+		return cmp.Compare(a.prefix, b.prefix)
+	}
+	return bytes.Compare(s.key(a), s.key(b))
+}
+
+// short reports whether two keys are as long as each other, and nothing but their prefixes.
+func (s *sorter) short(a, b span) bool { return a.key == b.key && int(a.key) <= s.common+8 }
 
 // commonPrefix is how many bytes all keys have in common at their beginning.
 func (s *sorter) commonPrefix() int {
@@ -68,7 +109,7 @@ func prefixOf(key []byte) uint64 {
 func (s *sorter) alike(i int) int {
 	p := s.spans[i]
 	for n, o := range s.spans[i+1:] {
-		if o.prefix != p.prefix || o.key != p.key || !bytes.Equal(s.key(o), s.key(p)) {
+		if s.compare(p, o) != 0 {
 			return n + 1
 		}
 	}

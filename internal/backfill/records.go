@@ -20,19 +20,24 @@ func eachRecord(source string, in *bufio.Reader, comment byte, f func(record [][
 	r := &records{in: in, comma: separator(beginning), comment: comment}
 	for first := true; ; first = false {
 		record, line, err := r.next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if perr := (*csv.ParseError)(nil); errors.As(err, &perr) {
-			return &SourceError{source, int64(perr.Line), perr.Err}
-		}
 		if err != nil {
-			return &SourceError{source, 0, err}
+			return recordFault(source, err)
 		}
 		if err := f(record, line, first); err != nil {
 			return err
 		}
 	}
+}
+
+// recordFault says where records end, nothing where they do because all have come.
+func recordFault(source string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if perr := (*csv.ParseError)(nil); errors.As(err, &perr) {
+		return &SourceError{source, int64(perr.Line), perr.Err}
+	}
+	return &SourceError{source, 0, err}
 }
 
 // separator is the one of , ; and tab that the first line has most of.
@@ -170,7 +175,7 @@ func (r *records) readQuoted(line []byte) ([][]byte, int64, error) {
 	record, err := r.quoted.Read()
 	before := first - 1 - r.lines.read // lines that the other reader has not seen
 	r.lines.read += r.line - first + 1
-	if perr := (*csv.ParseError)(nil); errors.As(err, &perr) {
+	if perr := (*csv.ParseError)(nil); err != nil && errors.As(err, &perr) {
 		perr.StartLine += int(before)
 		perr.Line += int(before)
 	}

@@ -20,6 +20,7 @@ type sorter struct {
 	combine  func(a, b []byte) []byte // of the values of one key; may change a
 	buf      []byte                   // of each record the key, the length of the value, the value
 	spans    []span                   // of buf
+	common   int                      // bytes at the beginning that all keys share, see sort
 	ordered  bool                     // spans are sorted
 	gathered bool                     // gather has been here
 	file     *os.File                 // nil: all fits
