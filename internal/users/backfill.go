@@ -44,6 +44,7 @@ type Merged struct {
 	Added []byte        // bits that were clear and are to be set
 	Err   error
 
+	New        bool // had neither bits nor a state
 	Dates      bool // a date was written, or is to be
 	LastStays  bool // last_at is older than the history's, but it names a claim
 	StateStays bool // there are dates, and the state field can't take them
@@ -61,6 +62,11 @@ const mergeRefusals = 4
 // written only where there was none yet: a user whose state has no `runs`. There it is raised by compare-and-set, so the name
 // of a claim that is under way at the same moment is either before it, and keeps last_at, or finds itself lost and begins anew.
 func (s *Store) Merge(ctx context.Context, hs []History, write bool) ([]Merged, error) {
+	return s.merge(ctx, hs, write, 0)
+}
+
+// merge takes the first users who say just what their history says for written, as many as the caller has written.
+func (s *Store) merge(ctx context.Context, hs []History, write bool, written int) ([]Merged, error) {
 	out := make([]Merged, len(hs))
 	us := make([]User, len(hs))
 	load := &projectionOf{fields: projection([]string{s.cfg.Bits, s.cfg.State}), bit: -1}
@@ -72,8 +78,14 @@ func (s *Store) Merge(ctx context.Context, hs []History, write bool) ([]Merged, 
 		if us[i].ID.Type == 0 {
 			continue
 		}
+		if written > 0 && s.saysJust(&us[i], &hs[i]) {
+			written--
+			out[i] = hs[i].whole()
+			continue
+		}
 		todo = append(todo, i)
 		out[i].ID, out[i].Bits, out[i].State = us[i].ID, us[i].was.blob, MergeSame
+		out[i].New = us[i].was.bits.Type == 0 && us[i].was.bitsErr == nil && us[i].was.state == 0 && us[i].was.readable
 	}
 	plan := func(i int) mongo.WriteModel { return s.mergeModel(&us[i], &hs[i], &out[i]) }
 	if err := s.compareAndSet(ctx, us, todo, load, write, plan, out); err != nil {

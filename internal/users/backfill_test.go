@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -65,18 +66,25 @@ func TestMerge(t *testing.T) {
 			d("postbit", d("status", "bounced", "last_at", day(5), "first_at", day(2), "open_first_at", day(3), "open_last_at", day(4))), Merged{State: MergeChanged, Dates: true}},
 		{"nothing at all", d(), History{}, d(), Merged{State: MergeSame}},
 	}
-	for i, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for i, tt := range slices.Concat(tests, tests) {
+		merge, way := f.store.Merge, "read first"
+		if i >= len(tests) {
+			merge, way = mergeNew(f.store), "guessed"
+		}
+		t.Run(tt.name+", "+way, func(t *testing.T) {
 			f.insert(append(d("_id", i), tt.doc...))
 			tt.h.ID = value(t, i)
 			for round := range 2 { // again: nothing changes
 				for _, write := range []bool{false, true} {
-					out, err := f.store.Merge(t.Context(), []History{tt.h}, write)
+					out, err := merge(t.Context(), []History{tt.h}, write)
 					if err != nil {
 						t.Fatal(err)
 					}
 					got := out[0]
-					got.ID, got.Bits, got.Err = bson.RawValue{}, nil, nil
+					if isNew := len(tt.doc) == 0 && (round == 0 || len(tt.want) == 0); got.New != isNew {
+						t.Errorf("round %d, write %v: new is %v", round, write, got.New)
+					}
+					got.ID, got.Bits, got.Err, got.New = bson.RawValue{}, nil, nil, false
 					want := tt.m
 					if round == 1 && want.State == MergeChanged {
 						want = Merged{State: MergeSame, LastStays: want.LastStays, StateStays: want.StateStays}
@@ -95,6 +103,16 @@ func TestMerge(t *testing.T) {
 				t.Errorf("%s\nwant %s", got, want)
 			}
 		})
+	}
+}
+
+// mergeNew is MergeNew where it writes.
+func mergeNew(s *Store) func(context.Context, []History, bool) ([]Merged, error) {
+	return func(ctx context.Context, hs []History, write bool) ([]Merged, error) {
+		if !write {
+			return s.Merge(ctx, hs, false)
+		}
+		return s.MergeNew(ctx, hs)
 	}
 }
 
@@ -183,9 +201,9 @@ func TestMergeAmongClaimsAndSetters(t *testing.T) {
 			}
 		})
 	}
-	for range 2 {
+	for _, merge := range []func(context.Context, []History, bool) ([]Merged, error){f.store.Merge, mergeNew(f.store), mergeNew(f.store)} {
 		wg.Go(func() {
-			if _, err := f.store.Merge(ctx, hs, true); err != nil {
+			if _, err := merge(ctx, hs, true); err != nil {
 				t.Error(err)
 			}
 		})

@@ -37,7 +37,7 @@ func (s *Store) lost(u *User) bool {
 
 // mergeDates adds the dates that the history moves.
 func (s *Store) mergeDates(u *User, h *History, m *Merged, w *mergeWrite) {
-	if h.FirstAt.IsZero() && h.LastAt.IsZero() && h.OpenFirstAt.IsZero() && h.OpenLastAt.IsZero() {
+	if !h.dated() {
 		return
 	}
 	if !u.was.readable {
