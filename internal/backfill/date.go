@@ -62,16 +62,20 @@ func dateOfText(text []byte) (int64, bool) {
 	return parseDate(string(text), layouts)
 }
 
-// plainTime reads what most logs have, 2006-01-02T15:04:05Z of a year from 1970 on, and leaves all else to the layouts.
+// plainTime reads what most logs have, 2006-01-02T15:04:05Z or with a fraction, of a year from 1970 on, and leaves all else to the layouts.
 func plainTime(text []byte) (int64, bool) {
-	const form = "0000-00-00T00:00:00Z"
-	if len(text) != len(form) {
+	const form = "0000-00-00T00:00:00"
+	if len(text) <= len(form) || text[len(text)-1] != 'Z' {
 		return 0, false
 	}
 	for i := range form {
 		if d := text[i] - form[i]; d > 9 || form[i] != '0' && d != 0 {
 			return 0, false
 		}
+	}
+	ms, ok := milliseconds(text[len(form) : len(text)-1])
+	if !ok {
+		return 0, false
 	}
 	two := func(at int) int64 { return int64(text[at]-'0')*10 + int64(text[at+1]-'0') }
 	year, month, day, hour, minute, second := two(0)*100+two(2), two(5), two(8), two(11), two(14), two(17)
@@ -82,7 +86,24 @@ func plainTime(text []byte) (int64, bool) {
 		year, month = year-1, month+12
 	}
 	days := 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day - 1 - 719468
-	return (((days*24+hour)*60+minute)*60 + second) * 1000, true
+	return (((days*24+hour)*60+minute)*60+second)*1000 + ms, true
+}
+
+// milliseconds reads nothing, or a point and up to nine digits.
+func milliseconds(fraction []byte) (ms int64, ok bool) {
+	if len(fraction) == 0 {
+		return 0, true
+	}
+	if fraction[0] != '.' || len(fraction) < 2 || len(fraction) > 10 {
+		return 0, false
+	}
+	for i, worth := 1, int64(100); i < len(fraction); i, worth = i+1, worth/10 {
+		if fraction[i] < '0' || fraction[i] > '9' {
+			return 0, false
+		}
+		ms += int64(fraction[i]-'0') * worth
+	}
+	return ms, true
 }
 
 func daysOf(year, month int64) int64 {

@@ -29,7 +29,7 @@ func TestDateOfTextTriesAllLayouts(t *testing.T) {
 		at := time.Unix(rapid.Int64Range(-1e9, 5e9).Draw(t, "second"), rapid.Int64Range(0, 999).Draw(t, "ms")*1e6).In(time.FixedZone("", 60*rapid.IntRange(-720, 840).Draw(t, "zone")))
 		text := mangled(t, rapid.OneOf(
 			rapid.Map(rapid.SampledFrom(layouts), at.Format),
-			rapid.StringMatching(`(19[67]|20[02])[0-9]-(0[0-3]|1[0-3])-(0[01]|2[89]|3[0-2])T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]Z`),
+			rapid.StringMatching(`(19[67]|20[02])[0-9]-(0[0-3]|1[0-3])-(0[01]|2[89]|3[0-2])T[0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,11})?Z`),
 			rapid.Map(rapid.Float64(), func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }),
 			rapid.StringMatching(`-?[0-9a-fx_]{2,4}[-p]?[0-9]{1,3}-[0-9]{1,3}[T ]?[0-9:]*`),
 		).Draw(t, "text"), "0123456789-+:.,TZtz exp")

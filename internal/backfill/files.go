@@ -73,17 +73,25 @@ func firstByte(r *bufio.Reader) (byte, error) {
 // json reads one object a line. Extended JSON ({"$oid": …}, {"$date": …}) is understood.
 func (s *File) json(ctx context.Context, r *bufio.Reader, f func(*Row) error) error {
 	paths := s.columns().paths()
+	plain := plainObjects{paths: &paths}
 	for n := int64(1); ; n++ {
 		line, err := readLine(r)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return &SourceError{s.Name, n, err}
 		}
-		if len(bytes.TrimSpace(line)) > 0 {
-			doc, perr := parseLine(line)
-			if perr != nil {
-				return &SourceError{s.Name, n, perr}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			row, ok := (*Row)(nil), false
+			if line[0] == '{' {
+				row, ok = plain.read(n, line)
 			}
-			if err := f(paths.row(n, doc)); err != nil {
+			if !ok {
+				doc, perr := parseLine(line)
+				if perr != nil {
+					return &SourceError{s.Name, n, perr}
+				}
+				row = paths.row(n, doc)
+			}
+			if err := f(row); err != nil {
 				return err
 			}
 		}
