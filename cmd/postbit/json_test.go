@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"postbit/internal/demo"
 	"postbit/internal/minimongo"
 	"postbit/internal/report"
+	"postbit/internal/track"
 )
 
 // page is docs/json.md: every block of JSON under a heading `postbit …` is what that command prints. POSTBIT_WRITE_DOCS=1
@@ -283,6 +285,10 @@ func TestTheShapesOfJSON(t *testing.T) {
 	s.write("gone.csv", "email,reason,date\nada@post.example,complained,2026-11-01\nnobody@post.example,bounced,\n")
 	check("users", "suppress", "--from", "gone.csv")
 	check("users", "unsuppress", "--from", "gone.csv")
+	s.write("returned.mbox", strings.Join([]string{"",
+		deliveryReport("kim@post.example", "5.1.1", "smtp; 550 5.1.1 no such user", "List-Unsubscribe: <https://mail.example.com/u/"+s.unsubscribeToken(t, 11)+">\n"),
+		feedbackReport("Subject: no token\n"), outOfOffice("ada@post.example")}, "\nFrom MAILER-DAEMON Tue Dec  1 09:00:06 2026\n")[1:])
+	check("bounces", "returned.mbox")
 	p.close(t)
 }
 
@@ -301,6 +307,23 @@ func (s *shell) decode(text string, v any) {
 	if err := json.Unmarshal([]byte(text), v); err != nil {
 		s.Fatalf("%v in %s", err, text)
 	}
+}
+
+// unsubscribeToken is the one in a mail to a user, of the run that `pixel` names.
+func (s *shell) unsubscribeToken(t *testing.T, user int32) string {
+	t.Helper()
+	var p pixelJSON
+	s.decode(s.must("pixel", "--campaign", "winback", "--user", "1", "--json"), &p)
+	keys, err := track.ParseKeys(os.Getenv("POSTBIT_SECRET"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keys.Verify(strings.TrimSuffix(p.URL[strings.LastIndexByte(p.URL, '/')+1:], ".gif"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.Kind, token.User = track.Unsubscribe, bson.RawValue{Type: bson.TypeInt32, Value: binary.LittleEndian.AppendUint32(nil, uint32(user))}
+	return keys.Sign(token)
 }
 
 // loadPixel loads one from the running serve, whose address is in its log.
