@@ -210,6 +210,7 @@ func (l *Log) count() error {
 	var h hash.Hash64 = xxhash.New()
 	n := int64(0)
 	var head []byte
+	l.groups.gather() // they are read again
 	err := l.groups.each(func(key, value []byte) error {
 		n++
 		head = binary.AppendUvarint(head[:0], uint64(len(key)))

@@ -125,10 +125,10 @@ func (s *sorter) combined(buf []byte, alike []span) []byte {
 	return buf
 }
 
-// gather leaves one record for each key, so that whoever reads a second time need not combine again. It ends early where that would take
-// more memory than there may be.
+// gather leaves one record for each key in memory, so that whoever reads a second time need not combine again. It ends early where that would
+// take more memory than there may be, and does nothing where most is in the file.
 func (s *sorter) gather() {
-	if s.gathered {
+	if s.gathered || len(s.runs) > 0 {
 		return
 	}
 	s.sort()

@@ -121,7 +121,6 @@ func (s *sorter) each(f func(key, value []byte) error) error {
 	if len(s.runs) > 0 {
 		return s.merge(f)
 	}
-	s.gather()
 	for in := s.memory(); in.next(); {
 		if err := f(in.key, in.value); err != nil {
 			return err
