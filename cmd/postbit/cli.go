@@ -81,6 +81,7 @@ type app struct {
 
 	command  string // such as "postbit templates push"
 	patience time.Duration
+	txt      lookupTXT
 }
 
 // program is what the process gives to a command.
@@ -89,6 +90,7 @@ type program struct {
 	out, err io.Writer
 	clk      *clock.Clock
 	patience time.Duration // for a data directory that another command holds; 0: as embedded.Options says
+	txt      lookupTXT     // nil: the machine's
 }
 
 // run is the program. It returns the exit code.
@@ -131,7 +133,7 @@ func (p program) run(ctx context.Context, args ...string) int {
 		}
 		return exitUsage
 	}
-	a := &app{in: p.in, out: p.out, err: p.err, json: c.JSON, clk: p.clk, command: kctx.Selected().FullPath(), patience: p.patience}
+	a := &app{in: p.in, out: p.out, err: p.err, json: c.JSON, clk: p.clk, command: kctx.Selected().FullPath(), patience: p.patience, txt: p.txt}
 	if a.cfg, err = settingsFor(name, flags, c.Config); err != nil {
 		if name == "bounces" && c.Bounces.piped() {
 			err = tempFail(err)

@@ -16,6 +16,7 @@ import (
 	"postbit/internal/analytics"
 	"postbit/internal/config"
 	"postbit/internal/hello"
+	"postbit/internal/mail"
 	"postbit/internal/quantity"
 	"postbit/templates"
 )
@@ -49,7 +50,9 @@ type checkJSON struct {
 // doctor gathers what it finds; one failed check keeps no other from being made.
 type doctor struct {
 	*graph
-	checks []checkJSON
+	checks    []checkJSON
+	keys      []*mail.SigningKey
+	keyFaults []error
 }
 
 func (d *doctor) note(check, result, format string, args ...any) {
@@ -93,9 +96,10 @@ func (d *doctor) look(ctx context.Context, sample int) error {
 		{"smtp", config.Needs{SMTP: true}, d.lookAtSMTP},
 		{"links", config.Needs{Links: true}, d.lookAtLinks},
 	}
+	d.keys, d.keyFaults = d.signingKeys()
 	all := d.graph
 	for _, p := range parts {
-		g, err := d.app.open(ctx, p.need)
+		g, err := d.unsigned().open(ctx, p.need)
 		if err != nil {
 			d.note(p.name, checkFail, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 			continue
@@ -110,6 +114,7 @@ func (d *doctor) look(ctx context.Context, sample int) error {
 			return err
 		}
 	}
+	d.lookAtDKIM(ctx)
 	d.lookAtDataDir()
 	return nil
 }
@@ -204,6 +209,7 @@ func (d *doctor) lookAtTemplates(ctx context.Context) {
 		d.note("templates", checkFail, "%v", err)
 		return
 	}
+	d.lookAtSenders(ctx, list)
 	var nameless []string
 	for _, e := range list {
 		if e.Revision == 0 || e.RetiredAt != nil || d.cfg.From != "" {

@@ -32,6 +32,7 @@ type shell struct {
 	clk      *clock.Clock
 	talk     *lockedBuffer // of serve
 	patience time.Duration // as program's
+	txt      lookupTXT
 }
 
 func newShell(t *testing.T) *shell {
@@ -59,7 +60,7 @@ func (s *shell) run(args ...string) result {
 func (s *shell) runWith(stdin string, args ...string) result {
 	s.Helper()
 	var out, err bytes.Buffer
-	code := program{in: strings.NewReader(stdin), out: &out, err: &err, clk: s.clk, patience: s.patience}.run(s.Context(), args...)
+	code := program{in: strings.NewReader(stdin), out: &out, err: &err, clk: s.clk, patience: s.patience, txt: s.txt}.run(s.Context(), args...)
 	return result{code, out.String(), err.String()}
 }
 
@@ -136,7 +137,7 @@ func (s *shell) startServe(args ...string) (stop func() result) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)
-		r.code = program{in: strings.NewReader(""), out: io.Discard, err: talk, clk: s.clk, patience: s.patience}.run(ctx, args...)
+		r.code = program{in: strings.NewReader(""), out: io.Discard, err: talk, clk: s.clk, patience: s.patience, txt: s.txt}.run(ctx, args...)
 	})
 	stop = sync.OnceValue(func() result { cancel(); wg.Wait(); r.err = talk.String(); return r })
 	s.Cleanup(func() { stop() })

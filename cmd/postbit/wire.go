@@ -159,7 +159,11 @@ func (g *graph) build(ctx context.Context, n config.Needs, at addresses) error {
 		g.queue = queue.NewClient(g.redis)
 	}
 	if n.SMTP {
-		transport, err := mail.Open(at.smtp, mail.Options{Log: g.log})
+		signer, err := g.signer()
+		if err != nil {
+			return err
+		}
+		transport, err := mail.Open(at.smtp, mail.Options{Log: g.log, Signer: signer, Clock: g.clk})
 		if err != nil {
 			return &config.Error{Faults: []error{fmt.Errorf("POSTBIT_SMTP_URL: %w", err)}}
 		}
