@@ -179,8 +179,11 @@ func TestMailsThatComeBack(t *testing.T) {
 	}
 	var r report.Report
 	s.decode(s.must("report", "winback", "--json"), &r)
-	if r.Sent != 5 || r.Bounced != 1 || r.Failed != 0 {
-		t.Errorf("sent %d, bounced %d, failed %d", r.Sent, r.Bounced, r.Failed)
+	if r.Sent != 5 || r.Bounced != 1 || r.Complained != 1 || r.Failed != 0 {
+		t.Errorf("sent %d, bounced %d, complained %d, failed %d", r.Sent, r.Bounced, r.Complained, r.Failed)
+	}
+	if text := s.must("report", "winback"); !strings.Contains(text, "complained") {
+		t.Errorf("nobody complained in\n%s", text)
 	}
 	var next struct {
 		Counts struct{ Skipped map[string]int }

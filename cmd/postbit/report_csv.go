@@ -26,7 +26,7 @@ func reportColumns() []reportColumn {
 		columns = append(columns, reportColumn{kind, analytics.OpenedKind + kind})
 	}
 	return append(columns, reportColumn{"opened", analytics.Opened}, reportColumn{"opened_unique", analytics.OpenedUnique},
-		reportColumn{"clicked", analytics.Clicked}, reportColumn{"unsubscribed", analytics.Unsubscribed})
+		reportColumn{"clicked", analytics.Clicked}, reportColumn{"unsubscribed", analytics.Unsubscribed}, reportColumn{"complained", analytics.Complained})
 }
 
 // writeReportCSV writes a row for every day of the range, by RFC 4180.

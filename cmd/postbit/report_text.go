@@ -98,6 +98,9 @@ func (p *reportPage) funnel(r *report.Report) {
 	after.add("opened (unique)", r.Opens.Unique, 1)
 	after.add("clicked", r.Clicked, 1)
 	after.add("unsubscribed", r.Unsubscribed, 1)
+	if r.Complained > 0 {
+		after.add("complained", r.Complained, 1)
+	}
 	p.section("AFTER THE SEND", after.lines(p.screen))
 }
 

@@ -59,6 +59,7 @@ type Report struct {
 	Clicked      int64            `json:"clicked"`
 	Unsubscribed int64            `json:"unsubscribed"`
 	Bounced      int64            `json:"bounced"`
+	Complained   int64            `json:"complained"`
 	Hours        Hours            `json:"hours"`
 	Days         []Day            `json:"days"`     // on which anything was counted
 	Runs         []Run            `json:"runs"`     // the latest first, at most MaxRuns
@@ -175,7 +176,8 @@ func (r *Report) fill(total map[string]int64) {
 		r.Skipped[reason] = n
 		r.Decided += n
 	}
-	r.Clicked, r.Unsubscribed, r.Bounced = total[analytics.Clicked], total[analytics.Unsubscribed], total["bounced"]
+	r.Clicked, r.Unsubscribed, r.Bounced = total[analytics.Clicked], total[analytics.Unsubscribed], total[analytics.Bounced]
+	r.Complained = total[analytics.Complained]
 	r.Opens = Opens{
 		Hits: total[analytics.Hits], Opened: total[analytics.Opened], Unique: total[analytics.OpenedUnique],
 		Human: total[analytics.OpenedKind+"human"], Proxy: total[analytics.OpenedKind+"proxy"],
