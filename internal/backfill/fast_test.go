@@ -124,6 +124,35 @@ func TestCombineFactsIsTheirUnion(t *testing.T) {
 	})
 }
 
+func TestCombineAddressKeepsFactsAndUsers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func() (a address) {
+			if rapid.Bool().Draw(t, "named by the source") {
+				a.facts = drawFacts(t).append(nil)
+			}
+			for range rapid.OneOf(rapid.IntRange(0, 3), rapid.IntRange(0, maxShared)).Draw(t, "users") {
+				a.users = append(a.users, rapid.SliceOfN(rapid.Byte(), 1, 3).Draw(t, "user"))
+			}
+			return a
+		}
+		a, b := draw(), draw()
+		y := b.append(nil)
+		var got address
+		got.read(combineAddress(a.append(nil), y))
+		want := address{facts: a.facts, users: append(slices.Clone(a.users), b.users...)}
+		switch {
+		case a.facts == nil:
+			want.facts = b.facts
+		case b.facts != nil:
+			want.facts = combineFacts(slices.Clone(a.facts), b.facts)
+		}
+		want.users = want.users[:min(len(want.users), maxShared)]
+		if !bytes.Equal(got.append(nil), want.append(nil)) || !bytes.Equal(y, b.append(nil)) {
+			t.Errorf("%x and %x: %x, want %x", a, b, got, want)
+		}
+	})
+}
+
 // Keys with much or nothing in common, one the beginning of another or followed by zeros: the order is that of bytes.Compare, and each key
 // comes once, also where gathering has no room for what it combines.
 func TestSorterSortsBytes(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
-	"slices"
 	"strings"
 	"time"
 
@@ -222,56 +221,4 @@ func (l *Log) count() error {
 	l.Counts.Users = n + l.Counts.Emails
 	l.Fingerprint = fmt.Sprintf("%016x-%d", h.Sum64(), n)
 	return err
-}
-
-// address is what the sorter of emails holds: the facts of the source and the users who have the address.
-type address struct {
-	facts []byte // nil: the source does not name it
-	users [][]byte
-}
-
-// maxShared bounds how many users one address may stand for. Beyond it is a placeholder of some kind.
-const maxShared = 100
-
-func (a address) append(to []byte) []byte {
-	to = binary.AppendUvarint(to, uint64(len(a.facts)))
-	to = append(to, a.facts...)
-	for _, u := range a.users {
-		to = append(binary.AppendUvarint(to, uint64(len(u))), u...)
-	}
-	return to
-}
-
-func (a *address) read(from []byte) {
-	a.facts, a.users = nil, a.users[:0]
-	take := func() []byte {
-		n, w := binary.Uvarint(from)
-		part := from[w : w+int(n)]
-		from = from[w+int(n):]
-		return part
-	}
-	if f := take(); len(f) > 0 {
-		a.facts = f
-	}
-	for len(from) > 0 {
-		a.users = append(a.users, take())
-	}
-}
-
-func combineAddress(x, y []byte) []byte {
-	var a, b address
-	a.read(x)
-	b.read(y)
-	switch {
-	case a.facts == nil:
-		a.facts = b.facts
-	case b.facts != nil:
-		a.facts = combineFacts(slices.Clone(a.facts), b.facts)
-	}
-	for _, u := range b.users {
-		if len(a.users) < maxShared {
-			a.users = append(a.users, u)
-		}
-	}
-	return a.append(make([]byte, 0, len(x)+len(y)))
 }
