@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/clock"
+	"postbit/internal/logtest"
 	"postbit/internal/minimongo/mongotest"
 	"postbit/internal/queue"
 )
@@ -28,7 +28,7 @@ type world struct {
 	runs    *campaign.Store
 	batches *campaign.Batches
 	queue   *fakeQueue
-	log     *bytes.Buffer
+	log     *logtest.Buffer
 	config  Config
 	*Scheduler
 
@@ -54,7 +54,7 @@ func newWorld(t *testing.T, at time.Time) *world { return newWorldOn(t, mongotes
 
 func newWorldOn(t *testing.T, db *mongo.Database, at time.Time) *world {
 	t.Helper()
-	w := &world{t: t, db: db, clk: clock.At(at), queue: &fakeQueue{}, log: &bytes.Buffer{},
+	w := &world{t: t, db: db, clk: clock.At(at), queue: &fakeQueue{}, log: &logtest.Buffer{},
 		templates: map[string]campaign.TemplateInfo{"t": {Exists: true, Snapshot: raw(t, bson.D{{Key: "_id", Value: "t"}})}}}
 	w.runs, w.batches = campaign.NewStore(w.db), campaign.NewBatches(w.db, w.clk)
 	if err := w.runs.EnsureIndexes(t.Context()); err != nil {
@@ -62,7 +62,7 @@ func newWorldOn(t *testing.T, db *mongo.Database, at time.Time) *world {
 	}
 	w.config = Config{
 		DB: w.db, Runs: w.runs, Batches: w.batches, Templates: w, Clock: w.clk, Queue: w.queue, Settle: w.settle,
-		Log: slog.New(slog.NewTextHandler(&lockedWriter{w: w.log}, &slog.HandlerOptions{ReplaceAttr: noTime})),
+		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{ReplaceAttr: noTime})),
 	}
 	w.Scheduler = New(w.config)
 	return w
@@ -220,17 +220,6 @@ func noTime(_ []string, a slog.Attr) slog.Attr {
 		return slog.Attr{}
 	}
 	return a
-}
-
-type lockedWriter struct {
-	mu sync.Mutex
-	w  *bytes.Buffer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }
 
 // fakeQueue remembers what is waiting, in order.

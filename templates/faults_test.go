@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,11 +31,11 @@ func TestAFaultAtEveryCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var g errgroup.Group // the driver waits half a second after a lost connection
-			hit := make([]bool, most)
+			hit := make([]atomic.Bool, most)
 			for i := range hit {
 				server, db := mongotest.Server(t)
 				f := fault
-				f.Nth, f.Reached = i+1, func() { hit[i] = true }
+				f.Nth, f.Reached = i+1, func() { hit[i].Store(true) }
 				g.Go(func() error {
 					if err := pushWithFault(t.Context(), server, db, f, before, after); err != nil {
 						return fmt.Errorf("command %d: %w", i+1, err)
@@ -45,8 +46,8 @@ func TestAFaultAtEveryCommand(t *testing.T) {
 			if err := g.Wait(); err != nil {
 				t.Error(err)
 			}
-			if !hit[9] || hit[most-1] {
-				t.Errorf("the commands that were hit are not those of a push: %v", hit)
+			if !hit[9].Load() || hit[most-1].Load() {
+				t.Errorf("the commands that were hit are not those of a push: the tenth %t, number %d %t", hit[9].Load(), most, hit[most-1].Load())
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/clock"
+	"postbit/internal/logtest"
 	"postbit/internal/minimongo/mongotest"
 	"postbit/internal/queue"
 )
@@ -32,7 +32,7 @@ type planning struct {
 	runs    *campaign.Store
 	batches *campaign.Batches
 	users   *mongo.Collection
-	log     bytes.Buffer
+	log     logtest.Buffer
 
 	mu     sync.Mutex
 	queued []string

@@ -111,6 +111,8 @@ func TestOverARealConnection(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for user, n := range s.got {
 		if n != 1 {
 			t.Errorf("user %d has %d copies", user, n)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"postbit/internal/clock"
 	"postbit/internal/config"
 	"postbit/internal/embedded"
+	"postbit/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type shell struct {
 	testing.TB
 	clk      *clock.Clock
-	talk     *lockedBuffer // of serve
-	patience time.Duration // as program's
+	talk     *logtest.Buffer // of serve
+	patience time.Duration   // as program's
 	txt      lookupTXT
 }
 
@@ -59,7 +59,7 @@ func (s *shell) run(args ...string) result {
 
 func (s *shell) runWith(stdin string, args ...string) result {
 	s.Helper()
-	var out, err bytes.Buffer
+	var out, err logtest.Buffer // goroutines of a command log, too
 	code := program{in: strings.NewReader(stdin), out: &out, err: &err, clk: s.clk, patience: s.patience, txt: s.txt}.run(s.Context(), args...)
 	return result{code, out.String(), err.String()}
 }
@@ -131,7 +131,7 @@ func (s *shell) serve(args ...string) (stop func() result) {
 func (s *shell) startServe(args ...string) (stop func() result) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	talk := &lockedBuffer{}
+	talk := &logtest.Buffer{}
 	s.talk = talk
 	var r result
 	var wg sync.WaitGroup
@@ -166,23 +166,6 @@ func (s *shell) await(what string, ok func() bool) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 const winbackHTML = `---

@@ -26,6 +26,7 @@ import (
 	"postbit/internal/campaign"
 	"postbit/internal/certtest"
 	"postbit/internal/clock"
+	"postbit/internal/logtest"
 	"postbit/internal/minimongo/mongotest"
 )
 
@@ -44,9 +45,9 @@ func TestMainProcess(t *testing.T) {
 }
 
 // process starts `postbit args…` with the environment of the test.
-func (s *shell) process(args ...string) (*exec.Cmd, *lockedBuffer) {
+func (s *shell) process(args ...string) (*exec.Cmd, *logtest.Buffer) {
 	s.Helper()
-	talk := &lockedBuffer{}
+	talk := &logtest.Buffer{}
 	cmd := exec.Command(os.Args[0], append([]string{"-test.run=^TestMainProcess$", "--"}, args...)...)
 	cmd.Env = append(os.Environ(), "POSTBIT_TEST_AS_PROCESS=1")
 	cmd.Stdout, cmd.Stderr = talk, talk
@@ -291,7 +292,7 @@ func TestAWorkerProcessIsToldToStop(t *testing.T) {
 		t.Setenv(name, value)
 		for _, args := range [][]string{{"serve", "--roles", "worker"}, {"doctor"}, {"send", "winback", "int:1"}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			var out lockedBuffer
+			var out logtest.Buffer
 			if code := (program{in: strings.NewReader(""), out: &out, err: &out, clk: s.clk}).run(ctx, args...); code == 0 {
 				t.Errorf("%s=%s postbit %s succeeded", name, value, strings.Join(args, " "))
 			}

@@ -24,13 +24,14 @@ import (
 	"postbit/internal/campaign"
 	"postbit/internal/certtest"
 	"postbit/internal/clock"
+	"postbit/internal/logtest"
 )
 
 // startServer starts a server and waits until it listens on a port of this machine. stop ends it and waits for that.
 func startServer(t *testing.T, port, stdin, name string, args ...string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	var said lockedBuffer
+	var said logtest.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestPasswordsAndTLSOnRealServers(t *testing.T) {
 			t.Setenv("POSTBIT_"+c.setting, strings.Replace(c.uri, "TimeoutMS=10000", "TimeoutMS=2000", 1)) // it never comes
 			for _, args := range [][]string{{"serve", "--roles", "worker", "--metrics-listen", ""}, {"doctor"}} {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				var out lockedBuffer
+				var out logtest.Buffer
 				code := program{in: strings.NewReader(""), out: &out, err: &out, clk: s.clk}.run(ctx, args...)
 				if code == 0 || ctx.Err() != nil {
 					t.Errorf("postbit %s: exit code %d, %v", args[0], code, ctx.Err())

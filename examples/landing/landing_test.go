@@ -88,6 +88,8 @@ fetch(src).then(async r => { if (r.status !== 200 || (await r.arrayBuffer()).byt
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
+			y.mu.Lock()
+			defer y.mu.Unlock()
 			if len(y.hits) != 1 || y.hits[0].View != row.want || y.hits[0].URL != row.page {
 				t.Errorf("%+v", y.hits)
 			}

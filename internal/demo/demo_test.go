@@ -10,6 +10,7 @@ import (
 	"net/smtp"
 	"net/textproto"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,8 +77,9 @@ func TestEveryHomeHasAZone(t *testing.T) {
 }
 
 func TestInbox(t *testing.T) {
+	var mu sync.Mutex
 	var got []Letter
-	in, err := OpenInbox(t.Context(), slog.New(slog.DiscardHandler), func(l Letter) { got = append(got, l) })
+	in, err := OpenInbox(t.Context(), slog.New(slog.DiscardHandler), func(l Letter) { mu.Lock(); defer mu.Unlock(); got = append(got, l) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +127,8 @@ func TestInbox(t *testing.T) {
 	}
 	links := []string{"http://h:1/c/AQx-_7"}
 	want := []Letter{{"a@x.example", "http://h:1/o/AQab-_9.gif", links}, {"a+later@x.example", "http://h:1/o/AQab-_9.gif", links}}
+	mu.Lock()
+	defer mu.Unlock()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

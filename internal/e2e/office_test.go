@@ -35,6 +35,7 @@ type office struct {
 	addr string
 	clk  *clock.Clock
 
+	// Set before the first connection: they are read without a lock.
 	rcpt func(user, nth int) error // before it is accepted; nth counts this user's mails from 1. errCut closes the connection instead of answering
 	data func(user, nth int) error // after the message has come, before it counts as taken
 	done func(user, nth int) error // after it was taken, before the answer

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"postbit/internal/campaign"
+	"postbit/internal/logtest"
 	"postbit/internal/track"
 )
 
@@ -31,24 +32,7 @@ type reading struct {
 	*house
 	run *campaign.Run
 	web *httptest.Server
-	log *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *syncBuffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.String()
+	log *logtest.Buffer
 }
 
 func newReading(t *testing.T, users int) *reading {
@@ -56,7 +40,7 @@ func newReading(t *testing.T, users int) *reading {
 	h := newHouse(t)
 	h.seed(users)
 	h.campaign("winback", 7)
-	r := &reading{house: h, run: h.fire("winback"), log: &syncBuffer{}}
+	r := &reading{house: h, run: h.fire("winback"), log: &logtest.Buffer{}}
 	h.hire()
 	h.finish(campaign.RunDone, r.run)
 	log := slog.New(slog.NewTextHandler(r.log, nil))
@@ -201,7 +185,7 @@ func TestBadTokens(t *testing.T) {
 	if got := r.counted(1); got["hits"] != 1 {
 		t.Errorf("%v", got)
 	}
-	if text := r.log.text(); strings.Contains(text, "ERROR") || strings.Contains(text, "WARN") {
+	if text := r.log.String(); strings.Contains(text, "ERROR") || strings.Contains(text, "WARN") {
 		t.Errorf("logged: %s", text)
 	}
 }

@@ -391,6 +391,8 @@ func TestTLSAndAuth(t *testing.T) {
 					t.Errorf("it shows the password: %s", s)
 				}
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			if tc.login != "" && s.logins[0] != tc.login {
 				t.Errorf("%q", s.logins)
 			}

@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
+
+	"postbit/internal/clock"
 )
 
 func count(t *testing.T, s *Server, coll string) int {
@@ -177,8 +179,9 @@ func TestCursorIsASnapshot(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	now := time.UnixMilli(1_000_000_000)
-	s := open(t, Config{Now: func() time.Time { return now }})
+	clk := clock.At(time.UnixMilli(1_000_000_000))
+	now := clk.Now()
+	s := open(t, Config{Now: clk.Now}) // which sweeps by itself, too
 	s.must(t, parse(`{"createIndexes":"c","indexes":[{"key":{"at":1},"name":"ttl","expireAfterSeconds":60}]}`))
 	date := func(ago time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(now.Add(-ago)) }
 	s.must(t, bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{
@@ -194,7 +197,7 @@ func TestSweep(t *testing.T) {
 	if got := s.must(t, parse(`{"count":"c","query":{"_id":{"$in":["young","none","number"]}}}`)).Lookup("n").AsInt64(); got != 3 || count(t, s, "c") != 3 {
 		t.Errorf("%d of the right documents are left", got)
 	}
-	now = now.Add(time.Minute)
+	clk.Advance(time.Minute)
 	if n, err := s.Sweep(context.Background()); n != 1 || err != nil {
 		t.Errorf("a minute later: swept %d: %v", n, err)
 	}
