@@ -43,6 +43,11 @@ func (a *app) signer() (*mail.Signer, error) {
 	if err != nil {
 		return nil, &config.Error{Faults: []error{fmt.Errorf("POSTBIT_MAIL_DKIM: %w", err)}}
 	}
+	var names []string
+	for _, k := range keys {
+		names = append(names, k.Name())
+	}
+	a.log.Info("mails are signed", "keys", names)
 	return s, nil
 }
 

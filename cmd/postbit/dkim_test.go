@@ -81,6 +81,9 @@ func TestMailsAreSigned(t *testing.T) {
 		return shown.State == "done"
 	})
 	said := stop().err + s.must("send", "winback", "3")
+	if !strings.Contains(said, `msg="mails are signed" keys="[r1._domainkey.post.example e1._domainkey.post.example]"`) {
+		t.Errorf("serve does not say who signs:\n%s", said)
+	}
 	for _, secret := range []string{secret, secret2} {
 		if strings.Contains(said, secret[:36]) {
 			t.Errorf("the key is shown:\n%s", said)

@@ -20,6 +20,7 @@ import (
 	"github.com/emersion/go-msgauth/dkim"
 	"pgregory.net/rapid"
 
+	"postbit/internal/certtest"
 	"postbit/internal/clock"
 )
 
@@ -120,8 +121,12 @@ func awkward() *Message {
 // arrived is a signed mail as a server got it.
 func arrived(t *testing.T, m *Message, keys ...*SigningKey) []byte {
 	t.Helper()
-	server := startSink(t, nil)
-	tr, err := Open("smtp://"+server.addr, Options{Signer: signer(t, keys...), Clock: clock.At(testDate)})
+	return arrivedAt(t, startSink(t, nil), "", m, keys...)
+}
+
+func arrivedAt(t *testing.T, server *sink, query string, m *Message, keys ...*SigningKey) []byte {
+	t.Helper()
+	tr, err := Open("smtp://"+server.addr+query, Options{Signer: signer(t, keys...), Clock: clock.At(testDate)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +158,17 @@ func TestASignedMailVerifies(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Under STARTTLS the SMTP client itself writes the message, another way than without.
+func TestASignedMailVerifiesUnderTLS(t *testing.T) {
+	cert := certtest.New(t, "127.0.0.1")
+	server := startSink(t, func(s *sink) { s.TLSConfig = cert.Server })
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	got := arrivedAt(t, server, "?tls=required&ca="+cert.CA, awkward(), keys...)
+	if err := verifies(got, keys...); err != nil {
+		t.Errorf("%v\n%s", err, got)
 	}
 }
 
@@ -291,13 +307,12 @@ func TestAJourneyIsSurvived(t *testing.T) {
 	}
 }
 
-func TestEveryMessageVerifies(t *testing.T) {
-	keys := []*SigningKey{rsaKey(t), edKey(t)}
-	s := signer(t, keys...)
+// anyMessage is whatever can be encoded.
+func anyMessage() *rapid.Generator[*Message] {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{" ", "\t", "  ", "\n", "\r\n", "\r", "\n\n\n", ".", "=", "From ", "漢", "\x00", "\xff", strings.Repeat("x", 80), strings.Repeat(" ", 80)}))
 	text := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(piece, 0, 30).Draw(t, "pieces"), "") })
 	line := rapid.Map(text, strings.NewReplacer("\r", "", "\n", "", "\x00", "").Replace)
-	rapid.Check(t, func(t *rapid.T) {
+	return rapid.Custom(func(t *rapid.T) *Message {
 		m := message()
 		m.Subject, m.From.Name, m.To.Name = line.Draw(t, "subject"), line.Draw(t, "sender"), line.Draw(t, "recipient")
 		m.Text, m.HTML = text.Draw(t, "text"), text.Draw(t, "HTML")
@@ -310,7 +325,15 @@ func TestEveryMessageVerifies(t *testing.T) {
 		if rapid.Bool().Draw(t, "reply to") {
 			m.ReplyTo = Address{line.Draw(t, "name"), "help@example.com"}
 		}
-		raw, err := m.Encode()
+		return m
+	})
+}
+
+func TestEveryMessageVerifies(t *testing.T) {
+	keys := []*SigningKey{rsaKey(t), edKey(t)}
+	s, messages := signer(t, keys...), anyMessage()
+	rapid.Check(t, func(t *rapid.T) {
+		raw, err := messages.Draw(t, "message").Encode()
 		if err != nil {
 			t.Fatal(err)
 		}

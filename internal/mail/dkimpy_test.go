@@ -50,6 +50,9 @@ func TestDKIMPy(t *testing.T) {
 	add("both", true, both, "rsa-sha256", "ed25519-sha256")
 	one := arrived(t, onePart(), r, e)
 	add("one part", true, one, "rsa-sha256", "ed25519-sha256")
+	for i, messages := 0, anyMessage(); i < 40; i++ {
+		add(fmt.Sprintf("message %d", i), true, sign(t, signer(t, r, e), encode(t, messages.Example(i))), "rsa-sha256", "ed25519-sha256")
+	}
 	for _, a := range travelled(both) {
 		add(a.name, true, a.msg, "rsa-sha256", "ed25519-sha256")
 	}
