@@ -261,7 +261,20 @@ func (h *house) tick() {
 	}
 }
 
-// until ticks until ok holds; the test's own deadline bounds it.
+// closed is whether a channel is, for until.
+func closed(c <-chan struct{}) func() bool {
+	return func() bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// until ticks until ok holds; the test's own deadline bounds it. It looks again and again, since what it waits for comes of the
+// scheduler's steps, which it takes itself, and stands in the database, which may be another server's.
 func (h *house) until(what string, ok func() bool) {
 	h.t.Helper()
 	deadline := time.Now().Add(90 * time.Second) // of a test that fails

@@ -154,14 +154,7 @@ func TestStoppedBetweenClaimAndSend(t *testing.T) {
 	asleep := h.batches.WithMonotonic(func() time.Time { return start.Add(time.Duration(monotonic.Load())) })
 	stop := h.hireWith(asleep)
 	r := h.fire("winback")
-	h.until("it has claimed", func() bool {
-		select {
-		case <-claimed:
-			return true
-		default:
-			return false
-		}
-	})
+	h.until("it has claimed", closed(claimed))
 	remove()
 	monotonic.Store(int64(time.Hour)) // SIGSTOP, as it sees it when it wakes up
 	h.clk.Advance(time.Minute)
@@ -198,14 +191,7 @@ func TestKilledInAHandler(t *testing.T) {
 		return nil
 	}
 	kill := h.hireOver(line)
-	h.until("it is cut off", func() bool {
-		select {
-		case <-cut:
-			return true
-		default:
-			return false
-		}
-	})
+	h.until("it is cut off", closed(cut))
 	kill()
 	h.check(h.redis.FlushDB(h.ctx).Err())
 	before := h.post.accepted()

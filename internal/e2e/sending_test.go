@@ -89,14 +89,7 @@ func TestStoppedInMidRun(t *testing.T) {
 	asked, told := make(chan struct{}), make(chan struct{})
 	h.post.done = h.once(100, func() { close(asked); <-told })
 	stop, ended := h.task(h.process())
-	h.until("a hundred mails", func() bool {
-		select {
-		case <-asked:
-			return true
-		default:
-			return false
-		}
-	})
+	h.until("a hundred mails", closed(asked))
 	stop()
 	close(told)
 	ended()
