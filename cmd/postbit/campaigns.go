@@ -65,7 +65,7 @@ func (g *graph) applyCampaigns(ctx context.Context, dir string, start, planOnly 
 		return nil, err
 	}
 	plan, err := g.campaigns.PlanApply(ctx, dir, campaign.ApplyOptions{
-		Now: g.clk.Now(), Start: start, Templates: registry{g.templates}, Count: g.countUsers,
+		Now: g.clk.Now(), Start: start, Templates: registry{g.templates}, MisfireGrace: g.cfg.MisfireGrace, Count: g.countUsers,
 	})
 	var faults campaign.FileErrors
 	if errors.As(err, &faults) {

@@ -33,6 +33,8 @@ type ApplyOptions struct {
 	Now       time.Time
 	Start     bool      // new scheduled campaigns begin active instead of paused
 	Templates Templates // required
+	// MisfireGrace is that of files that name none; 0: DefaultMisfireGrace.
+	MisfireGrace time.Duration
 	// Count counts the users a query finds, up to limit; an error means that MongoDB refuses the query. Nil: not looked at.
 	Count func(ctx context.Context, query bson.D, limit int64) (int64, error)
 }
@@ -76,6 +78,11 @@ func (s *Store) PlanApply(ctx context.Context, dir string, o ApplyOptions) (*App
 	files, err := readFiles(dir)
 	if err != nil {
 		return nil, err
+	}
+	for _, f := range files {
+		if o.MisfireGrace > 0 && !f.graceGiven {
+			f.spec.MisfireGrace = o.MisfireGrace
+		}
 	}
 	if err := s.checkTogether(ctx, files, o); err != nil {
 		return nil, err

@@ -74,6 +74,19 @@ func get(t *testing.T, s *Store, name string) *Campaign {
 	return c
 }
 
+func TestMisfireGraceOfTheSettings(t *testing.T) {
+	s := newStore(t)
+	files := map[string]string{"a.yaml": daily("a"), "b.yaml": daily("b", "misfire_grace: 1h")}
+	apply(t, s, files, ApplyOptions{})
+	for _, o := range []ApplyOptions{{}, {MisfireGrace: 5 * time.Hour}} {
+		apply(t, s, files, o)
+		want := max(o.MisfireGrace, DefaultMisfireGrace)
+		if a, b := get(t, s, "a"), get(t, s, "b"); a.Spec.MisfireGrace != want || b.Spec.MisfireGrace != time.Hour {
+			t.Errorf("%s and %s; settings: %s", a.Spec.MisfireGrace, b.Spec.MisfireGrace, o.MisfireGrace)
+		}
+	}
+}
+
 func TestApplyNew(t *testing.T) {
 	for _, c := range []struct {
 		name, file string

@@ -45,7 +45,8 @@ func ParseFile(name string, data []byte) (Spec, error) {
 // file is a campaign file that has been read.
 type file struct {
 	reader
-	spec Spec
+	spec       Spec
+	graceGiven bool // it names its misfire_grace
 }
 
 func parseFile(name string, data []byte) *file {
@@ -68,6 +69,7 @@ func parseFile(name string, data []byte) *file {
 		field{"expires_after", f.duration(&s.ExpiresAfter, time.Minute)},
 		field{"misfire_grace", f.duration(&s.MisfireGrace, time.Minute)},
 	)
+	f.graceGiven = there["misfire_grace"]
 	if top.Kind == yaml.MappingNode {
 		for _, key := range []string{"name", "template", "audience"} {
 			if !there[key] {

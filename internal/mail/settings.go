@@ -49,7 +49,8 @@ const (
 	defaultMaxMessages = 1000
 )
 
-func parseSettings(raw string) (*settings, error) {
+// parseSettings reads the URL; hello is our name where it says none, "" the machine's.
+func parseSettings(raw, hello string) (*settings, error) {
 	u, err := url.Parse(raw)
 	if err != nil { // its text would show the URL, and the password in it
 		return nil, fmt.Errorf("%w: it can't be parsed; percent-encode what isn't a letter or digit in user and password", ErrURL)
@@ -77,6 +78,11 @@ func parseSettings(raw string) (*settings, error) {
 	s.startTLS = s.defaultTLS()
 	if s.hello, err = os.Hostname(); err != nil || !plainLabels(strings.ToLower(s.hello)) {
 		s.hello = "localhost"
+	}
+	if hello != "" {
+		if err := s.set("hello", hello); err != nil {
+			return nil, fmt.Errorf("our name for SMTP servers: %w", err)
+		}
 	}
 	if err := s.applyQuery(u); err != nil {
 		return nil, err

@@ -467,13 +467,19 @@ func TestConnectErrors(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	s, err := parseSettings("smtp://u%40x:p%2Fw%3F@mail.example.com:587?max_messages=5&max_conns=3&idle=1m&timeout=2s&data_timeout=3m&hello=me.example.com&auth=LOGIN&tls=auto")
+	s, err := parseSettings("smtp://u%40x:p%2Fw%3F@mail.example.com:587?max_messages=5&max_conns=3&idle=1m&timeout=2s&data_timeout=3m&hello=me.example.com&auth=LOGIN&tls=auto", "not.this.one")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.user != "u@x" || s.password != "p/w?" || s.addr != "mail.example.com:587" || s.maxMessages != 5 || s.maxConns != 3 || s.idle != time.Minute ||
 		s.timeout != 2*time.Second || s.dataTimeout != 3*time.Minute || s.hello != "me.example.com" || s.auth != "LOGIN" || s.startTLS != tlsAuto {
 		t.Errorf("%+v", s)
+	}
+	if s, err = parseSettings("smtp://mail.example.com", "mx.example.com"); err != nil || s.hello != "mx.example.com" {
+		t.Errorf("%+v %v", s, err)
+	}
+	if _, err = parseSettings("smtp://mail.example.com", "no host"); err == nil {
+		t.Error("a name with a space")
 	}
 	for url, want := range map[string][2]string{
 		"smtp://mail.example.com":     {"mail.example.com:25", tlsAuto},
@@ -482,7 +488,7 @@ func TestSettings(t *testing.T) {
 		"smtp://[::1]":                {"[::1]:25", tlsNone},
 		"smtps://mail.example.com":    {"mail.example.com:465", tlsAuto},
 	} {
-		if s, err := parseSettings(url); err != nil || s.addr != want[0] || s.startTLS != want[1] {
+		if s, err := parseSettings(url, ""); err != nil || s.addr != want[0] || s.startTLS != want[1] {
 			t.Errorf("%s: %+v, %v", url, s, err)
 		}
 	}

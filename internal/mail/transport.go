@@ -36,6 +36,7 @@ type Options struct {
 	// It is called by the sending goroutine and must not keep Message.
 	Observe func(Delivery)
 	Log     *slog.Logger // nil: silent
+	Hello   string       // our name in EHLO, where the URL says none; "": the machine's
 	// Signer signs every message on its way out, with the time of Clock; nil: none. A message that it refuses is Failed and isn't sent.
 	Signer *Signer
 	Clock  *clock.Clock // nil: the machine's
@@ -65,7 +66,7 @@ func openTransport(rawURL string, o Options) (Transport, error) {
 	case "outbox":
 		return openOutbox(rest, o)
 	case "smtp", "smtps":
-		s, err := parseSettings(rawURL)
+		s, err := parseSettings(rawURL, o.Hello)
 		if err != nil {
 			return nil, err
 		}
