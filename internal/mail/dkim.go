@@ -59,7 +59,7 @@ func (s *Signer) Sign(msg []byte, now time.Time) ([]byte, error) {
 		out = k.appendSignature(out, names, bodyHash[:], now)
 		// The signature itself is the last header that is signed, without what stands behind b= and without the line end (RFC 6376 section 3.7).
 		name, value, _ := bytes.Cut(out[start:], []byte(":"))
-		whole := appendRelaxed(data[:len(data):len(data)], name, value)
+		whole := appendRelaxed(data, name, value)
 		digest := sha256.Sum256(whole[:len(whole)-2])
 		signature, err := k.sign(digest[:])
 		if err != nil {
