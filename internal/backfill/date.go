@@ -64,21 +64,20 @@ func dateOfText(text []byte) (int64, bool) {
 
 // plainTime reads what most logs have, 2006-01-02T15:04:05Z or with a fraction, of a year from 1970 on, and leaves all else to the layouts.
 func plainTime(text []byte) (int64, bool) {
-	const form = "0000-00-00T00:00:00"
-	if len(text) <= len(form) || text[len(text)-1] != 'Z' {
+	const length = len("2006-01-02T15:04:05")
+	if len(text) <= length || text[len(text)-1] != 'Z' || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':' {
 		return 0, false
 	}
-	for i := range form {
-		if d := text[i] - form[i]; d > 9 || form[i] != '0' && d != 0 {
-			return 0, false
-		}
+	ms, ok := milliseconds(text[length : len(text)-1])
+	two := func(at int) int64 {
+		high, low := text[at]-'0', text[at+1]-'0'
+		ok = ok && high < 10 && low < 10
+		return int64(high)*10 + int64(low)
 	}
-	ms, ok := milliseconds(text[len(form) : len(text)-1])
+	year, month, day, hour, minute, second := two(0)*100+two(2), two(5), two(8), two(11), two(14), two(17)
 	if !ok {
 		return 0, false
 	}
-	two := func(at int) int64 { return int64(text[at]-'0')*10 + int64(text[at+1]-'0') }
-	year, month, day, hour, minute, second := two(0)*100+two(2), two(5), two(8), two(11), two(14), two(17)
 	if year < 1970 || month < 1 || month > 12 || day < 1 || day > 28 && day > daysOf(year, month) || hour > 23 || minute > 59 || second > 59 {
 		return 0, false
 	}

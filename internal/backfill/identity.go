@@ -61,6 +61,11 @@ func identifyText(text []byte, kind string, buf []byte) (identity, error) {
 		return identity{}, fmt.Errorf("%w: a text of %d bytes", errNoUser, len(text))
 	}
 	auto := kind == "auto" || kind == ""
+	if (auto || kind == "oid") && len(text) == 24 { // first, for it is what most logs have, and neither a kind nor an email
+		if oid, upper, ok := objectID(text); ok {
+			return identity{key: append(append(buf[:0], byte(bson.TypeObjectID)), oid[:]...), text: auto && !upper}, nil
+		}
+	}
 	if auto {
 		if prefix, rest, ok := bytes.Cut(text, []byte(":")); ok {
 			if i := slices.Index(UserKinds[2:], string(prefix)); i >= 0 {
@@ -80,16 +85,8 @@ func identifyText(text []byte, kind string, buf []byte) (identity, error) {
 			return identity{}, fmt.Errorf("%w: %.80q is no UUID", errNoUser, text)
 		}
 		return identity{key: append(append(buf[:0], byte(bson.TypeBinary), 16, 0, 0, 0, bson.TypeBinaryUUID), b...)}, nil
-	case kind == "oid" || auto && len(text) == 24:
-		var oid bson.ObjectID
-		if len(text) == 24 {
-			if _, err := hex.Decode(oid[:], text); err == nil {
-				return identity{key: append(append(buf[:0], byte(bson.TypeObjectID)), oid[:]...), text: auto && !hasUpper(text)}, nil
-			}
-		}
-		if !auto {
-			return identity{}, fmt.Errorf("%w: %.80q is no ObjectId", errNoUser, text)
-		}
+	case kind == "oid":
+		return identity{}, fmt.Errorf("%w: %.80q is no ObjectId", errNoUser, text)
 	case auto:
 		if n, ok := integer(text); ok {
 			return identity{key: appendNumber(buf[:0], n), text: true}, nil
@@ -130,15 +127,38 @@ func appendLower(to, text []byte) []byte {
 	return to
 }
 
-// hasUpper reports whether one of the letters of the alphabet is upper case.
-func hasUpper(text []byte) bool {
-	for _, c := range text {
-		if 'A' <= c && c <= 'Z' {
-			return true
-		}
+// objectID reads 24 hex digits, and says whether one of them is in upper case.
+func objectID(text []byte) (oid bson.ObjectID, upper, ok bool) {
+	if len(text) != 2*len(oid) {
+		return oid, false, false
 	}
-	return false
+	all := byte(0)
+	for i := range oid {
+		high, low := hexDigits[text[2*i]], hexDigits[text[2*i+1]]
+		all |= high | low
+		oid[i] = high<<4 | low&15
+	}
+	return oid, all&upperDigit != 0, all&noDigit == 0
 }
+
+const (
+	upperDigit = 0x10
+	noDigit    = 0x80
+)
+
+// hexDigits is what characters stand for.
+var hexDigits = func() (digits [256]byte) {
+	for c := range digits {
+		digits[c] = noDigit
+	}
+	for i := range byte(10) {
+		digits['0'+i] = i
+	}
+	for i := range byte(6) {
+		digits['a'+i], digits['A'+i] = 10+i, 10+i|upperDigit
+	}
+	return digits
+}()
 
 // numberKey stands before whole numbers of every type.
 const numberKey = 0x10

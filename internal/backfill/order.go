@@ -85,6 +85,9 @@ func (s *sorter) commonPrefix() int {
 	first := s.key(s.spans[0])
 	for _, p := range s.spans[1:] {
 		key := s.key(p)
+		if bytes.HasPrefix(key, first) {
+			continue
+		}
 		first = first[:min(len(first), len(key))]
 		for i, c := range first {
 			if key[i] != c {
@@ -125,6 +128,16 @@ func (s *sorter) combined(buf []byte, alike []span) []byte {
 	return buf
 }
 
+// touch looks at the next records one right after the other, and says which: sorted records lie anywhere in memory, and a processor waits for
+// many at a time as long as for one.
+func (s *sorter) touch(spans []span) []span {
+	spans = spans[:min(len(spans), 64)]
+	for _, p := range spans {
+		s.touched += s.buf[p.at+p.key]
+	}
+	return spans
+}
+
 // gather leaves one record for each key in memory, so that whoever reads a second time need not combine again. It ends early where that would
 // take more memory than there may be, and does nothing where most is in the file.
 func (s *sorter) gather() {
@@ -135,7 +148,11 @@ func (s *sorter) gather() {
 	s.gathered = true
 	out := s.spans[:0]
 	var value []byte
+	ready := 0
 	for i := 0; i < len(s.spans); {
+		if i >= ready {
+			ready = i + len(s.touch(s.spans[i:]))
+		}
 		n := s.alike(i)
 		p := s.spans[i]
 		if n > 1 {

@@ -3,7 +3,6 @@ package backfill
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"math"
 	"unicode/utf8"
 
@@ -109,13 +108,9 @@ func (o *plainObjects) wrapped() (bson.Type, bool) {
 	}
 	switch string(name) {
 	case "$oid":
-		var oid bson.ObjectID
-		if len(text) != 2*len(oid) {
-			return 0, false
-		}
-		_, err := hex.Decode(oid[:], text)
+		oid, _, ok := objectID(text)
 		o.values = append(o.values, oid[:]...)
-		return bson.TypeObjectID, err == nil
+		return bson.TypeObjectID, ok
 	case "$date":
 		ms, ok := plainTime(text)
 		o.values = binary.LittleEndian.AppendUint64(o.values, uint64(ms))

@@ -21,6 +21,7 @@ type sorter struct {
 	buf      []byte                   // of each record the key, the length of the value, the value
 	spans    []span                   // of buf
 	common   int                      // bytes at the beginning that all keys share, see sort
+	touched  byte                     // keeps touch from being optimized away
 	ordered  bool                     // spans are sorted
 	gathered bool                     // gather has been here
 	file     *os.File                 // nil: all fits
