@@ -3,7 +3,6 @@ package scheduler
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"postbit/internal/campaign"
 	limiter "postbit/internal/limits"
-	"postbit/internal/minimongo"
 	"postbit/internal/minimongo/mongotest"
 )
 
@@ -112,84 +110,19 @@ func (s *story) expect() {
 	}
 }
 
-// trouble is what one command of a scheduler meets.
-type trouble struct {
-	fault  minimongo.Fault
-	late   bool // the command is carried out when all is over
-	beside bool // it is held up until another scheduler has taken the same step
-}
-
-// newStory is a story whose schedulers meet trouble at the nth of their commands; 0: they meet none. over is to be called at its end, and
-// reports whether there was any.
-func newStory(t *testing.T, nth int, x trouble, heard func(command bson.Raw)) (s *story, over func() bool) {
+// newStory is a story whose schedulers meet trouble at the nth of their commands; 0: they meet none.
+func newStory(t *testing.T, nth int, x mongotest.Trouble, heard func(command bson.Raw)) (*story, *mongotest.Troubled) {
 	srv, db := mongotest.Server(t)
-	s = &story{world: newWorldOn(t, db, start)}
+	s := &story{world: newWorldOn(t, db, start)}
 	s.config.Limits = limiter.New(db.Collection(limiter.Collection), s.clk)
 	s.Scheduler = New(s.config)
 	other := New(s.config)
-	var stepping atomic.Bool
-	reached, release := make(chan struct{}), make(chan struct{})
-	let := sync.OnceFunc(func() { close(release) })
-	x.fault.Nth, x.fault.Reached = nth, func() { close(reached) }
-	if nth == 0 {
-		x.fault.Nth = 1 << 30
-	}
-	if x.late {
-		x.fault.Before.Wait = release
-	}
-	x.fault.Where = func(_ string, cmd bson.Raw) bool {
-		if stepping.Load() && heard != nil {
-			heard(cmd)
-		}
-		return stepping.Load()
-	}
-	if x.beside {
-		wait := &x.fault.Before
-		if x.fault.After.Delay > 0 {
-			wait = &x.fault.After
-		}
-		wait.Wait = release
-	}
-	srv.Inject(x.fault)
-	once := func(what func(*Scheduler) error) error {
-		took := make(chan error, 1)
-		go func() { took <- what(s.Scheduler) }()
-		if x.beside {
-			select {
-			case err := <-took:
-				return err
-			case <-reached:
-				if err := what(other); err != nil {
-					t.Errorf("the other scheduler: %v", err)
-				}
-				let()
-			}
-		}
-		return <-took
-	}
+	trouble := x.Inject(srv, nth, heard)
 	s.step = func(what func(*Scheduler) error) {
 		t.Helper()
-		stepping.Store(true)
-		defer stepping.Store(false)
-		for try := 1; ; try++ { // its loop does it again
-			err := once(what)
-			if err == nil {
-				return
-			}
-			if try == 5 {
-				t.Fatal(err)
-			}
-		}
+		trouble.Step(t, func() error { return what(s.Scheduler) }, func() error { return what(other) })
 	}
-	return s, func() bool {
-		let()
-		select {
-		case <-reached:
-			return true
-		default:
-			return false
-		}
-	}
+	return s, trouble
 }
 
 // ofAScheduler are the commands of Fire, Feed and Reconcile, and what each is for.
@@ -215,7 +148,7 @@ func TestEveryCommandOfASchedulerFailsInEveryWay(t *testing.T) {
 		t.Skip("waits for many reconnections")
 	}
 	var said mongotest.Commands
-	s, _ := newStory(t, 0, trouble{}, said.Count)
+	s, _ := newStory(t, 0, mongotest.Trouble{}, said.Count)
 	s.tell()
 	s.expect()
 	said.Expect(t, ofAScheduler)
@@ -223,15 +156,7 @@ func TestEveryCommandOfASchedulerFailsInEveryWay(t *testing.T) {
 	for _, n := range said.Times() {
 		times += n
 	}
-	noAnswer := &minimongo.Error{Code: 50, Message: "operation exceeded time limit"}
-	for way, x := range map[string]trouble{
-		"fails":                    {fault: minimongo.Fault{Before: minimongo.Action{Error: noAnswer}}},
-		"lost":                     {fault: minimongo.Fault{Before: minimongo.Action{Drop: true}}},
-		"reply lost":               {fault: minimongo.Fault{After: minimongo.Action{Drop: true}}},
-		"applied when all is over": {fault: minimongo.Fault{Before: minimongo.Action{Hangup: true}}, late: true},
-		"held up, another scheduler takes the step":                     {beside: true},
-		"applied, the answer held up, another scheduler takes the step": {fault: minimongo.Fault{After: minimongo.Action{Delay: 1}}, beside: true},
-	} {
+	for way, x := range mongotest.Troubles {
 		t.Run(way, func(t *testing.T) {
 			// All at once: after a lost connection the driver waits half a second.
 			places := make(chan struct{}, 16)
@@ -242,9 +167,9 @@ func TestEveryCommandOfASchedulerFailsInEveryWay(t *testing.T) {
 				running.Go(func() {
 					defer func() { <-places }()
 					t.Run(fmt.Sprint(nth), func(t *testing.T) {
-						s, over := newStory(t, nth, x, nil)
+						s, trouble := newStory(t, nth, x, nil)
 						s.tell()
-						if !over() {
+						if !trouble.Over() {
 							t.Error("it met no trouble")
 						}
 						s.feed()

@@ -12,14 +12,13 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/clock"
-	"postbit/internal/minimongo"
 	"postbit/internal/minimongo/mongotest"
 	"postbit/internal/queue"
 )
 
-// planInTrouble plans a run of two classes of ids in three goes, with the nth command of the planner in trouble. With beside it is held up
-// until another planner has gone as far as it can. It returns how many commands there were.
-func planInTrouble(t *testing.T, nth int, f minimongo.Fault, late, beside bool) int {
+// planInTrouble plans a run of two classes of ids in three goes, with the nth command of the planner in trouble (0: none), or another planner
+// beside it. It returns how many commands there were.
+func planInTrouble(t *testing.T, nth int, x mongotest.Trouble) int {
 	srv, db := mongotest.Server(t)
 	p := &planning{t: t, ctx: t.Context(), clk: clock.At(testStart), runs: campaign.NewStore(db), users: db.Collection("users")}
 	p.batches = campaign.NewBatches(db, p.clk)
@@ -31,53 +30,11 @@ func planInTrouble(t *testing.T, nth int, f minimongo.Fault, late, beside bool) 
 	p.insert(ids...)
 	r := p.start("x", "{}", testStart)
 
-	var planning atomic.Bool
 	var said atomic.Int64
-	reached, release := make(chan struct{}), make(chan struct{})
-	let := sync.OnceFunc(func() { close(release) })
-	f.Nth, f.Reached = nth, func() { close(reached) }
-	switch {
-	case late || beside && f.After.Delay == 0:
-		f.Before.Wait = release
-	case beside:
-		f.After.Wait = release
-	}
-	f.Where = func(string, bson.Raw) bool {
-		if planning.Load() {
-			said.Add(1)
-		}
-		return planning.Load()
-	}
-	srv.Inject(f)
-	task := queue.PlanTask{Run: r.ID}
-	once := func() error {
-		took := make(chan error, 1)
-		go func() { took <- p.planner(2).HandlePlan(p.ctx, task) }()
-		if beside {
-			select {
-			case err := <-took:
-				return err
-			case <-reached:
-				if err := p.planner(2).HandlePlan(p.ctx, task); err != nil {
-					t.Errorf("the other planner: %v", err)
-				}
-				let()
-			}
-		}
-		return <-took
-	}
+	trouble := x.Inject(srv, nth, func(bson.Raw) { said.Add(1) })
+	plan := func() error { return p.planner(2).HandlePlan(p.ctx, queue.PlanTask{Run: r.ID}) }
 	for n := 1; n <= 5; n += 2 {
-		planning.Store(true)
-		for try := 1; ; try++ { // the queue does it again
-			err := once()
-			if err == nil {
-				break
-			}
-			if try == 5 {
-				t.Fatal(err)
-			}
-		}
-		planning.Store(false)
+		trouble.Step(t, plan, plan)
 		batches, _ := p.plan(r)
 		for _, i := range []int{n, n + 1} {
 			if i <= len(batches) {
@@ -85,7 +42,7 @@ func planInTrouble(t *testing.T, nth int, f minimongo.Fault, late, beside bool) 
 			}
 		}
 	}
-	let()
+	trouble.Over() // what was to come late comes now
 	p.handle(p.planner(2), r)
 
 	batches, ended := p.plan(r)
@@ -110,27 +67,17 @@ func TestEveryCommandOfAPlannerFailsInEveryWay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for many reconnections")
 	}
-	times := planInTrouble(t, 1<<30, minimongo.Fault{}, false, false)
+	times := planInTrouble(t, 0, mongotest.Trouble{})
 	if times < 12 {
 		t.Fatalf("only %d commands", times)
 	}
-	for way, x := range map[string]struct {
-		fault        minimongo.Fault
-		late, beside bool
-	}{
-		"fails":                    {fault: minimongo.Fault{Before: minimongo.Action{Error: noAnswer}}},
-		"lost":                     {fault: minimongo.Fault{Before: minimongo.Action{Drop: true}}},
-		"reply lost":               {fault: minimongo.Fault{After: minimongo.Action{Drop: true}}},
-		"applied when all is over": {fault: minimongo.Fault{Before: minimongo.Action{Hangup: true}}, late: true},
-		"held up":                  {beside: true},
-		"answered late":            {fault: minimongo.Fault{After: minimongo.Action{Delay: 1}}, beside: true},
-	} {
+	for way, x := range mongotest.Troubles {
 		t.Run(way, func(t *testing.T) {
 			var running sync.WaitGroup
 			defer running.Wait()
 			for nth := 1; nth <= times; nth += sample { // all at once: after a lost connection the driver waits half a second
 				running.Go(func() {
-					t.Run(fmt.Sprint(nth), func(t *testing.T) { planInTrouble(t, nth, x.fault, x.late, x.beside) })
+					t.Run(fmt.Sprint(nth), func(t *testing.T) { planInTrouble(t, nth, x) })
 				})
 			}
 		})
