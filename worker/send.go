@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"postbit/internal/campaign"
+	"postbit/internal/clock"
 	"postbit/internal/mail"
 	"postbit/internal/users"
 	"postbit/rules"
@@ -129,11 +130,7 @@ type sending struct {
 }
 
 func (s *sending) help(ctx context.Context, after time.Duration) {
-	t := time.NewTimer(after)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+	if clock.Sleep(ctx, after) != nil {
 		return
 	}
 	if int(s.next.Load()) >= len(s.todo) {

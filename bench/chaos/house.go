@@ -354,12 +354,5 @@ func (h *house) latest(ctx context.Context) ([]*campaign.Run, error) {
 
 // sleep reports whether ctx is still there after d.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return clock.Sleep(ctx, d) == nil
 }
