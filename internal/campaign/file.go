@@ -219,16 +219,18 @@ func (f *file) rates(v *yaml.Node, key string) []Rate {
 
 func (f *file) perDomain(n *yaml.Node, path string) []DomainLimits {
 	var list []DomainLimits
+	there := map[string]bool{}
 	f.each(n, path, func(name, key string, k, v *yaml.Node) {
 		domain, err := idna.Lookup.ToASCII(strings.TrimSuffix(name, "."))
 		if err != nil || !strings.Contains(domain, ".") {
 			f.fail(k.Line, clip(key), "%q is no mail domain such as gmail.com", clip(name))
 			return
 		}
-		if slices.ContainsFunc(list, func(d DomainLimits) bool { return d.Domain == domain }) {
+		if there[domain] {
 			f.fail(k.Line, clip(key), "%s is there twice", domain)
 			return
 		}
+		there[domain] = true
 		list = append(list, DomainLimits{Domain: domain, Rate: f.rates(v, key)})
 	})
 	slices.SortFunc(list, func(a, b DomainLimits) int { return strings.Compare(a.Domain, b.Domain) })
