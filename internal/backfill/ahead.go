@@ -6,14 +6,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
+// Chunks are big because handing one over is dear: those of 256 rows take more time than a second processor saves.
 const (
-	chunkRows  = 256
-	chunkBytes = 64 << 10 // of values; a single row may have more
-	chunks     = 3        // one is filled, one is waiting, one is being understood
+	chunkRows  = 2048
+	chunkBytes = 512 << 10 // of values; a single row may have more
+	chunks     = 3         // one is filled, one is waiting, one is being understood
 )
 
 // ahead calls f with the rows that read calls its function with, in their order, and then returns what read does. read runs some rows ahead in a
-// goroutine of its own: to understand a row takes as long as to read one. The goroutine has ended when ahead returns.
+// goroutine of its own, which has ended when ahead returns.
 func ahead(ctx context.Context, read func(ctx context.Context, f func(*Row) error) error, f func(*Row) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	full, empty := make(chan *chunk), make(chan *chunk, chunks)

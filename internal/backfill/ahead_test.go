@@ -17,7 +17,7 @@ func TestAhead(t *testing.T) {
 	malformed, full := errors.New("malformed"), errors.New("the disk is full")
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 4*chunkBytes/chunkRows), 0, 20).Draw(t, "sizes")
-		n := rapid.IntRange(0, 4*chunkRows).Draw(t, "rows")
+		n := rapid.IntRange(0, 5*chunkRows/2).Draw(t, "rows")
 		values := []bson.RawValue{{}} // of the rows, again and again
 		for i, size := range sizes {
 			values = append(values, stringValue(strings.Repeat(fmt.Sprint(i%10), size)))
