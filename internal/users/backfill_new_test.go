@@ -3,6 +3,7 @@ package users
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,14 +20,21 @@ func TestMergeNewReadsOnlyWhereTheGuessWasWrong(t *testing.T) {
 		f.insert(d("_id", i))
 		hs = append(hs, History{ID: value(t, i), Bits: bitsOf(i), FirstAt: day(1), LastAt: day(2)})
 	}
-	var said []string
+	var mu sync.Mutex
+	var heard, said []string
 	srv.Inject(minimongo.Fault{Nth: 1 << 30, Where: func(_ string, cmd bson.Raw) bool {
 		elems, _ := cmd.Elements()
-		said = append(said, elems[0].Key())
+		mu.Lock()
+		defer mu.Unlock()
+		heard = append(heard, elems[0].Key())
 		return false
 	}})
 	merge := func(hs []History) (changed int) {
-		said = nil
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			said, heard = heard, nil
+		}()
 		out, err := f.store.MergeNew(t.Context(), hs)
 		if err != nil {
 			t.Fatal(err)
