@@ -104,7 +104,7 @@ func TestMailsAreSigned(t *testing.T) {
 			t.Fatalf("%d signatures, %v\n%s", len(vs), err, msg)
 		}
 		for _, v := range vs {
-			if v.Err != nil || v.Domain != "post.example" || !v.Time.Equal(s.clk.Now()) {
+			if v.Err != nil || v.Domain != "post.example" {
 				t.Errorf("%+v\n%s", v, msg)
 			}
 		}

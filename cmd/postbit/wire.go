@@ -163,7 +163,7 @@ func (g *graph) build(ctx context.Context, n config.Needs, at addresses) error {
 		if err != nil {
 			return err
 		}
-		transport, err := mail.Open(at.smtp, mail.Options{Log: g.log, Hello: g.cfg.EHLO, Signer: signer, Clock: g.clk})
+		transport, err := mail.Open(at.smtp, mail.Options{Log: g.log, Hello: g.cfg.EHLO, Signer: signer})
 		if err != nil {
 			return &config.Error{Faults: []error{fmt.Errorf("POSTBIT_SMTP_URL: %w", err)}}
 		}

@@ -31,10 +31,10 @@ const (
 // SigningKey is one key of DKIM, with the place where its public half is published. Printed, it shows that place alone.
 type SigningKey struct {
 	domain, selector string
-	organisation     string // what alignment goes by
-	algorithm        string // rsa, ed25519
-	public           []byte // as p= holds it
-	sign             func(digest []byte) ([]byte, error)
+	organisation     string               // what alignment goes by
+	algorithm        string               // rsa, ed25519
+	public           []byte               // as p= holds it
+	private          func() crypto.Signer // not the key itself: what prints a struct would show it
 }
 
 // maxKeyFile is far above the size of any key, and below that of a file named by mistake.
@@ -74,25 +74,23 @@ func NewSigningKey(domain, selector string, key []byte) (*SigningKey, error) {
 		return nil, fmt.Errorf("%w: %w", ErrSigningKey, err)
 	}
 	k := &SigningKey{domain: d, selector: selector, organisation: organisation(d)}
-	// The private half lives in these functions and in no field, so that nothing that prints a struct shows it.
 	switch private := private.(type) {
 	case *rsa.PrivateKey:
 		if bits := private.N.BitLen(); bits < minRSA || bits > maxRSA {
 			return nil, fmt.Errorf("%w: an RSA key of %d bits; %d to %d are asked for (RFC 8301)", ErrSigningKey, bits, minRSA, maxRSA)
 		}
-		k.algorithm = "rsa"
-		k.sign = func(digest []byte) ([]byte, error) { return private.Sign(rand.Reader, digest, crypto.SHA256) }
+		k.algorithm, k.private = "rsa", func() crypto.Signer { return private }
+		if _, err := private.Sign(rand.Reader, make([]byte, 32), crypto.SHA256); err != nil { // now rather than at the first mail
+			return nil, fmt.Errorf("%w: it signs nothing: %w", ErrSigningKey, err)
+		}
 		if k.public, err = x509.MarshalPKIXPublicKey(&private.PublicKey); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrSigningKey, err)
 		}
 	case ed25519.PrivateKey:
 		k.algorithm, k.public = "ed25519", private.Public().(ed25519.PublicKey)
-		k.sign = func(digest []byte) ([]byte, error) { return ed25519.Sign(private, digest), nil }
+		k.private = func() crypto.Signer { return private }
 	default:
 		return nil, fmt.Errorf("%w: DKIM knows RSA and Ed25519 alone, and this is another kind", ErrSigningKey)
-	}
-	if _, err := k.sign(make([]byte, 32)); err != nil { // now rather than at the first mail
-		return nil, fmt.Errorf("%w: it signs nothing: %w", ErrSigningKey, err)
 	}
 	return k, nil
 }

@@ -9,19 +9,18 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/emersion/go-msgauth/dkim"
 	"pgregory.net/rapid"
 
 	"postbit/internal/certtest"
-	"postbit/internal/clock"
 )
 
 // pemOf is a private key as openssl writes it.
@@ -69,14 +68,15 @@ func signer(t testing.TB, keys ...*SigningKey) *Signer {
 
 func sign(t testing.TB, s *Signer, msg []byte) []byte {
 	t.Helper()
-	out, err := s.Sign(msg, testDate)
+	out, err := s.Sign(msg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-// verify asks another implementation; it gives the signatures in their order.
+// verify gives the signatures in their order, as go-msgauth finds them. It made them, too, and what it gets wrong in the same way on both sides stays unseen here:
+// this is the quick look, and dkimpy is the judge (TestDKIMPy).
 func verify(msg []byte, keys ...*SigningKey) ([]*dkim.Verification, error) {
 	return dkim.VerifyWithOptions(bytes.NewReader(msg), &dkim.VerifyOptions{LookupTXT: func(name string) ([]string, error) {
 		for _, k := range keys {
@@ -126,7 +126,7 @@ func arrived(t *testing.T, m *Message, keys ...*SigningKey) []byte {
 
 func arrivedAt(t *testing.T, server *sink, query string, m *Message, keys ...*SigningKey) []byte {
 	t.Helper()
-	tr, err := Open("smtp://"+server.addr+query, Options{Signer: signer(t, keys...), Clock: clock.At(testDate)})
+	tr, err := Open("smtp://"+server.addr+query, Options{Signer: signer(t, keys...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestWhatASignatureCovers(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(tc.times) {
 				t.Errorf("h= names\n%v, want\n%v", got, tc.times)
 			}
-			if v := vs[0]; !v.Time.Equal(testDate) || v.Domain != "example.com" || !v.Expiration.IsZero() {
+			if v := vs[0]; v.Domain != "example.com" || !v.Expiration.IsZero() {
 				t.Errorf("%+v", v)
 			}
 		})
@@ -209,23 +209,20 @@ func TestWhatASignatureCovers(t *testing.T) {
 }
 
 func TestTheHeaderOfASignature(t *testing.T) {
-	m := message()
-	m.HTML = ""
-	got := string(sign(t, signer(t, edKey(t)), encode(t, m)))
-	want := "DKIM-Signature: v=1; a=ed25519-sha256; c=relaxed/relaxed; d=example.com;\r\n" +
-		" s=e1; t=1796112307; h=From:From:Reply-To:To:To:Subject:Subject:Date:Date:\r\n" +
-		" Message-ID:Message-ID:List-Unsubscribe:List-Unsubscribe-Post:MIME-Version:\r\n" +
-		" MIME-Version:Content-Type:Content-Type:Content-Transfer-Encoding:\r\n" +
-		" Content-Transfer-Encoding;\r\n" +
-		" bh=Ba3gj8+xBPQLJTahTfzW6RbWQ/XPgESxkCi2B66PSQg=;\r\n b="
-	if !strings.HasPrefix(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	raw := encode(t, awkward())
+	header, ok := bytes.CutSuffix(sign(t, signer(t, edKey(t)), raw), append([]byte("\r\n"), raw...))
+	text, ok2 := strings.CutPrefix(string(header), "DKIM-Signature:")
+	tags, err := parseTags(text)
+	if !ok || !ok2 || err != nil {
+		t.Fatalf("%v: it is not one header before the message as it was:\n%s", err, header)
 	}
-	if !strings.HasSuffix(got, "\r\n"+string(encode(t, m))) {
-		t.Error("the message is not what it was")
+	if names := slices.Sorted(maps.Keys(tags)); !slices.Equal(names, []string{"a", "b", "bh", "c", "d", "h", "s", "t", "v"}) { // no l=: what is appended to a body is found; no x=
+		t.Errorf("tags: %v", names)
 	}
-	if again := string(sign(t, signer(t, edKey(t)), encode(t, m))); again != got {
-		t.Error("the same message and time gave another signature")
+	for name, want := range map[string]string{"v": "1", "a": "ed25519-sha256", "c": "relaxed/relaxed", "d": "example.com", "s": "e1"} {
+		if tags[name] != want {
+			t.Errorf("%s=%s, want %s", name, tags[name], want)
+		}
 	}
 }
 
@@ -337,7 +334,7 @@ func TestEveryMessageVerifies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := s.Sign(raw, testDate)
+		out, err := s.Sign(raw)
 		if err == nil {
 			err = verifies(out, keys...)
 		}
@@ -359,11 +356,12 @@ func FuzzSign(f *testing.F) {
 	for _, text := range []string{
 		"From: a@example.com\r\n\r\n", "from : <a@example.com>\r\n folded\r\n \r\n\r\n\r\n\r\nx", "From: a@b.c\r\nFrom: d@e.f\r\nSubject:\r\nSubject: x  y\t\r\n\r\n x \t\r\n\r\n",
 		"\r\nFrom: a@b.c\r\n\r\n", "From:@\r\n\r\n \r\n\t\r\n", "DKIM-Signature: v=1; b=x\r\nFrom: a@b.c\r\n\r\n", "a b: c\r\nFrom: a@b.c\r\n\r\n",
+		"From: a@b.c\r\nFROM: d@e.f\r\nto:\r\n \r\nTo: x\r\n\r\n", "From: a@b.c\r\nFrom : d@e.f\r\n\r\n", "From: a@b.c\r\nSubject: \x00\xff\r\n\r\n", "From: a@b.c\r\n: x\r\n\r\n",
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		out, err := s.Sign(msg, testDate)
+		out, err := s.Sign(msg)
 		if err != nil {
 			if !errors.Is(err, ErrMessage) || out != nil {
 				t.Fatalf("%q, %v", out, err)
@@ -373,6 +371,12 @@ func FuzzSign(f *testing.F) {
 		vs, err := verify(out, k)
 		if err != nil || len(vs) == 0 || vs[0].Err != nil { // there may be others below ours
 			t.Fatalf("%v, %v\n%q", vs, err, out)
+		}
+		for _, name := range signed {
+			vs, err := verify(append([]byte(name+": another\r\n"), out...), k)
+			if err != nil || len(vs) == 0 || vs[0].Err == nil {
+				t.Fatalf("with another %s: %v, %v\n%q", name, vs, err, out)
+			}
 		}
 	})
 }
@@ -388,9 +392,11 @@ func TestSignRefuses(t *testing.T) {
 		"no body":                  "From: a@example.com\r\n",
 		"a line that is no header": "From: a@example.com\r\nx\r\n\r\nx\r\n",
 		"a name that is none":      "From: a@example.com\r\nx y: z\r\n\r\nx\r\n",
+		"a space behind a name":    "From: a@example.com\r\nFrom : b@example.com\r\n\r\nx\r\n",
+		"a NUL in a header":        "From: a@example.com\r\nSubject: \x00\r\n\r\nx\r\n",
 		"nothing":                  "",
 	} {
-		if out, err := s.Sign([]byte(msg), testDate); !errors.Is(err, ErrMessage) || out != nil {
+		if out, err := s.Sign([]byte(msg)); !errors.Is(err, ErrMessage) || out != nil {
 			t.Errorf("%s: %q, %v", name, out, err)
 		}
 	}
@@ -420,7 +426,7 @@ func TestWhichKeysSign(t *testing.T) {
 func TestTheOutboxHoldsSignedMails(t *testing.T) {
 	dir, k := t.TempDir(), edKey(t)
 	var seen []Delivery
-	tr, err := Open("outbox:"+dir, Options{Signer: signer(t, k), Clock: clock.At(testDate), Observe: func(d Delivery) { seen = append(seen, d) }})
+	tr, err := Open("outbox:"+dir, Options{Signer: signer(t, k), Observe: func(d Delivery) { seen = append(seen, d) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,22 +477,20 @@ func TestTheLimitOfTheServerHoldsForTheSignedMessage(t *testing.T) {
 func TestManySignAtOnce(t *testing.T) {
 	keys := []*SigningKey{rsaKey(t), edKey(t)}
 	s := signer(t, keys...)
-	raw := encode(t, awkward())
-	var want [][]byte
-	for i := range 4 {
-		out, err := s.Sign(raw, testDate.Add(time.Duration(i)*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, out)
-	}
-	got := make([][]byte, len(want))
 	var wg sync.WaitGroup
-	for i := range got {
-		wg.Go(func() { got[i], _ = s.Sign(raw, testDate.Add(time.Duration(i)*time.Second)) })
+	for i := range 8 {
+		m := awkward()
+		m.Subject += fmt.Sprint(i)
+		raw := encode(t, m)
+		wg.Go(func() {
+			out, err := s.Sign(raw)
+			if err == nil {
+				err = verifies(out, keys...)
+			}
+			if err != nil || !bytes.HasSuffix(out, raw) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 	wg.Wait()
-	if !slices.EqualFunc(got, want, bytes.Equal) {
-		t.Error("signatures made at once are not those made one by one")
-	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestDKIMPy has dkimpy, which shares no code with us or with go-msgauth, verify mails as a server got them, and mails that were tampered with. POSTBIT_TEST_DKIMPY
+// TestDKIMPy has dkimpy, which shares no code with go-msgauth, verify mails as a server got them, and mails that were tampered with. POSTBIT_TEST_DKIMPY
 // names a Python that has dkimpy and PyNaCl.
 func TestDKIMPy(t *testing.T) {
 	python := os.Getenv("POSTBIT_TEST_DKIMPY")
@@ -69,7 +69,6 @@ func TestDKIMPy(t *testing.T) {
 	var found map[string][]struct {
 		Good           bool
 		Why, Algorithm string
-		Time           int64
 		Signed         []string
 	}
 	if err := json.Unmarshal(out, &found); err != nil {
@@ -83,7 +82,7 @@ func TestDKIMPy(t *testing.T) {
 			continue
 		}
 		for n, s := range signatures {
-			if s.Good != row.good || s.Algorithm != row.algorithms[n] || s.Time != testDate.Unix() {
+			if s.Good != row.good || s.Algorithm != row.algorithms[n] {
 				t.Errorf("%s: %+v", row.name, s)
 			}
 			if s.Good {

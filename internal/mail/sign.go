@@ -1,16 +1,11 @@
 package mail
 
-import (
-	"context"
-
-	"postbit/internal/clock"
-)
+import "context"
 
 // signing is a transport that signs what goes over it: here a message has the bytes that it is sent with, whoever made it.
 type signing struct {
 	Transport
 	signer *Signer
-	clk    *clock.Clock
 }
 
 func (s *signing) Connect(ctx context.Context) (Conn, error) {
@@ -18,17 +13,17 @@ func (s *signing) Connect(ctx context.Context) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &signingConn{c, s}, nil
+	return &signingConn{c, s.signer}, nil
 }
 
 type signingConn struct {
 	Conn
-	by *signing
+	signer *Signer
 }
 
 // Send refuses a message that can't be signed, rather than sending it without a signature.
 func (c *signingConn) Send(ctx context.Context, from, to string, utf8 bool, msg []byte) Reply {
-	signed, err := c.by.signer.Sign(msg, c.by.clk.Now())
+	signed, err := c.signer.Sign(msg)
 	if err != nil {
 		return Reply{Class: Failed, Code: 554, Enhanced: "5.6.0", Text: oneLine(err.Error(), maxReply), Err: err}
 	}

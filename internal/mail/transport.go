@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-
-	"postbit/internal/clock"
 )
 
 // Transport hands out connections to the place where mails go. It is safe for concurrent use.
@@ -37,9 +35,8 @@ type Options struct {
 	Observe func(Delivery)
 	Log     *slog.Logger // nil: silent
 	Hello   string       // our name in EHLO, where the URL says none; "": the machine's
-	// Signer signs every message on its way out, with the time of Clock; nil: none. A message that it refuses is Failed and isn't sent.
+	// Signer signs every message on its way out; nil: none. A message that it refuses is Failed and isn't sent.
 	Signer *Signer
-	Clock  *clock.Clock // nil: the machine's
 }
 
 // ErrURL is what every refused transport URL wraps.
@@ -54,10 +51,7 @@ func Open(rawURL string, o Options) (Transport, error) {
 	if err != nil || o.Signer == nil {
 		return t, err
 	}
-	if o.Clock == nil {
-		o.Clock = clock.New()
-	}
-	return &signing{t, o.Signer, o.Clock}, nil
+	return &signing{t, o.Signer}, nil
 }
 
 func openTransport(rawURL string, o Options) (Transport, error) {

@@ -57,8 +57,7 @@ func (w *wire) writeBy(d time.Duration) { w.Conn.SetWriteDeadline(time.Now().Add
 // transparent returns a message as it stands between DATA and the end of data, the CRLF before the final dot left out, with dots stuffed
 // (RFC 5321 section 4.5.2). It refuses what has a CR or LF alone, which servers take for a line end or not, each in its own way.
 func transparent(msg []byte) ([]byte, bool) {
-	lines := bytes.Count(msg, []byte("\r\n"))
-	if lines != bytes.Count(msg, []byte("\n")) || lines != bytes.Count(msg, []byte("\r")) {
+	if !onlyCRLF(msg) {
 		return nil, false
 	}
 	msg = bytes.TrimSuffix(msg, []byte("\r\n"))
@@ -69,4 +68,10 @@ func transparent(msg []byte) ([]byte, bool) {
 		msg = bytes.ReplaceAll(msg, []byte("\r\n."), []byte("\r\n.."))
 	}
 	return msg, true
+}
+
+// onlyCRLF reports whether no CR or LF stands alone.
+func onlyCRLF(msg []byte) bool {
+	lines := bytes.Count(msg, []byte("\r\n"))
+	return lines == bytes.Count(msg, []byte("\n")) && lines == bytes.Count(msg, []byte("\r"))
 }

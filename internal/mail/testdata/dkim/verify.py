@@ -28,7 +28,6 @@ def signatures(message):
             "good": good,
             "why": why,
             "algorithm": d.signature_fields[b"a"].decode(),
-            "time": int(d.signature_fields[b"t"]),
             "signed": [h.decode() for h in d.include_headers],
         }
 
