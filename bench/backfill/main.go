@@ -36,7 +36,7 @@ import (
 const (
 	templates  = 148
 	batchUsers = 500
-	inFlight   = 4 // bulks at a time, of either side
+	inFlight   = 2 // bulks at a time, of either side
 )
 
 // result is what --json prints.

@@ -17,7 +17,7 @@ import (
 const (
 	batchUsers = 500
 	// inFlight is how many batches are under way: while one waits for its reads, another one writes.
-	inFlight = 4
+	inFlight = 2
 )
 
 // Result is what became of the users of a source.
