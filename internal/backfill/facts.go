@@ -1,7 +1,6 @@
 package backfill
 
 import (
-	"bytes"
 	"encoding/binary"
 	"slices"
 	"time"
@@ -9,24 +8,25 @@ import (
 	"postbit/internal/bitfield"
 )
 
-// facts are what the rows of one user say together.
+// facts are what the rows of one user say together. Times are milliseconds since 1970; 0 is not known.
 type facts struct {
-	about
-	bits []byte
-}
-
-// about is what facts hold beside the bits. Times are milliseconds since 1970; 0 is not known.
-type about struct {
 	text bool // the user was named by a text, which may stand for an id of two types
+	bits []byte
 	first, last,
 	openFirst, openLast int64
 }
 
-// add takes in what another row says: the earliest and the latest of the times.
-func (a *about) add(o *about) {
-	a.text = a.text || o.text
-	a.first, a.last = earlier(a.first, o.first), max(a.last, o.last)
-	a.openFirst, a.openLast = earlier(a.openFirst, o.openFirst), max(a.openLast, o.openLast)
+// add takes in what another row says: all bits, the earliest and the latest of the times.
+func (f *facts) add(o *facts) {
+	f.text = f.text || o.text
+	if len(f.bits) < len(o.bits) {
+		f.bits = append(f.bits, make([]byte, len(o.bits)-len(f.bits))...)
+	}
+	for i, b := range o.bits {
+		f.bits[i] |= b
+	}
+	f.first, f.last = earlier(f.first, o.first), max(f.last, o.last)
+	f.openFirst, f.openLast = earlier(f.openFirst, o.openFirst), max(f.openLast, o.openLast)
 }
 
 func earlier(a, b int64) int64 {
@@ -36,37 +36,19 @@ func earlier(a, b int64) int64 {
 	return a
 }
 
-// append begins facts for a sorter: a flag, the times as their difference to the one before, and how many bits follow.
-func (a *about) append(to []byte, bits int) []byte {
+// append writes facts for a sorter: a flag, the times as their difference to the one before, the distances between the bits.
+func (f *facts) append(to []byte) []byte {
 	flag := byte(0)
-	if a.text {
+	if f.text {
 		flag = 1
 	}
 	to = append(to, flag)
-	to = binary.AppendVarint(to, a.first)
-	to = binary.AppendVarint(to, a.last-a.first)
-	to = binary.AppendVarint(to, a.openFirst-a.last)
-	to = binary.AppendVarint(to, a.openLast-a.openFirst)
-	return binary.AppendUvarint(to, uint64(bits))
-}
-
-// read is the reverse of append. It returns the bits. What it reads was written by this process.
-func (a *about) read(from []byte) distances {
-	a.text = from[0] == 1
-	from = from[1:]
 	before := int64(0)
-	for _, t := range [...]*int64{&a.first, &a.last, &a.openFirst, &a.openLast} {
-		d, n := binary.Varint(from)
-		*t = before + d
-		before, from = *t, from[n:]
+	for _, t := range [...]int64{f.first, f.last, f.openFirst, f.openLast} {
+		to = binary.AppendVarint(to, t-before)
+		before = t
 	}
-	count, n := binary.Uvarint(from)
-	return distances{from: from[n:], left: int(count)}
-}
-
-// append writes facts for a sorter: what they say about the bits, and the distances between these.
-func (f *facts) append(to []byte) []byte {
-	to = f.about.append(to, bitfield.Count(f.bits))
+	to = binary.AppendUvarint(to, uint64(bitfield.Count(f.bits)))
 	last := 0
 	for i := range bitfield.Indexes(f.bits) {
 		to = binary.AppendUvarint(to, uint64(i-last))
@@ -75,34 +57,27 @@ func (f *facts) append(to []byte) []byte {
 	return to
 }
 
-// appendRow is append for the facts of a single row, which have one bit.
-func (a *about) appendRow(to []byte, bit int) []byte {
-	return binary.AppendUvarint(a.append(to, 1), uint64(bit))
-}
-
-// read is the reverse of append.
-func (f *facts) read(from []byte) {
-	bits := f.about.read(from)
+// read is the reverse of append. It returns what follows. What it reads was written by this process.
+func (f *facts) read(from []byte) []byte {
+	f.text = from[0] == 1
+	from = from[1:]
+	before := int64(0)
+	for _, t := range [...]*int64{&f.first, &f.last, &f.openFirst, &f.openLast} {
+		d, n := binary.Varint(from)
+		*t = before + d
+		before, from = *t, from[n:]
+	}
+	count, n := binary.Uvarint(from)
+	from = from[n:]
 	f.bits = f.bits[:0]
-	for bits.next() {
-		f.set(bits.at)
+	at := 0
+	for range count {
+		d, n := binary.Uvarint(from)
+		from = from[n:]
+		at += int(d)
+		f.set(at)
 	}
-}
-
-// distances reads the bits of written facts in ascending order.
-type distances struct {
-	from []byte
-	left int
-	at   int // the bit that next has found
-}
-
-func (d *distances) next() bool {
-	if d.left == 0 {
-		return false
-	}
-	distance, n := binary.Uvarint(d.from)
-	d.from, d.left, d.at = d.from[n:], d.left-1, d.at+int(distance)
-	return true
+	return from
 }
 
 func (f *facts) set(bit int) {
@@ -112,37 +87,16 @@ func (f *facts) set(bit int) {
 	f.bits[bit>>3] |= 0x80 >> (bit & 7)
 }
 
-// combineFacts is for sorters. It merges what is written, without making bitfields of it: nearly always one of the two is a single row.
+// combineFacts is for sorters.
 func combineFacts(a, b []byte) []byte {
-	if bytes.Equal(a, b) {
+	if slices.Equal(a, b) {
 		return a
 	}
-	var x, y about
-	out, bits := mergeDistances(a, x.read(a), y.read(b))
+	var x, y facts
+	x.read(a)
+	y.read(b)
 	x.add(&y)
-	var room [5*binary.MaxVarintLen64 + 1]byte
-	return slices.Replace(out, 0, len(a), x.append(room[:0], bits)...)
-}
-
-// mergeDistances appends the bits that are in a or b, and counts them.
-func mergeDistances(to []byte, a, b distances) (_ []byte, count int) {
-	last := 0
-	moreA, moreB := a.next(), b.next()
-	for ; moreA || moreB; count++ {
-		bit := a.at
-		if !moreA || moreB && b.at < a.at {
-			bit = b.at
-		}
-		if moreA && a.at == bit {
-			moreA = a.next()
-		}
-		if moreB && b.at == bit {
-			moreB = b.next()
-		}
-		to = binary.AppendUvarint(to, uint64(bit-last))
-		last = bit
-	}
-	return to, count
+	return x.append(a[:0])
 }
 
 func at(ms int64) time.Time {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // maxLine bounds a line of JSON, and the beginning of a CSV file.
@@ -73,25 +74,17 @@ func firstByte(r *bufio.Reader) (byte, error) {
 // json reads one object a line. Extended JSON ({"$oid": …}, {"$date": …}) is understood.
 func (s *File) json(ctx context.Context, r *bufio.Reader, f func(*Row) error) error {
 	paths := s.columns().paths()
-	plain := plainObjects{paths: &paths}
 	for n := int64(1); ; n++ {
 		line, err := readLine(r)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return &SourceError{s.Name, n, err}
 		}
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			row, ok := (*Row)(nil), false
-			if line[0] == '{' {
-				row, ok = plain.read(n, line)
+		if len(bytes.TrimSpace(line)) > 0 {
+			doc, perr := parseLine(line)
+			if perr != nil {
+				return &SourceError{s.Name, n, perr}
 			}
-			if !ok {
-				doc, perr := parseLine(line)
-				if perr != nil {
-					return &SourceError{s.Name, n, perr}
-				}
-				row = paths.row(n, doc)
-			}
-			if err := f(row); err != nil {
+			if err := f(paths.row(n, doc)); err != nil {
 				return err
 			}
 		}
@@ -171,7 +164,7 @@ func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) er
 	var at [4]int
 	var row Row
 	var texts []byte // of the row
-	return eachRecord(s.Name, in, 0, func(record [][]byte, line int64, first bool) (err error) {
+	return eachRecord(s.Name, in, 0, func(record []string, line int64, first bool) (err error) {
 		if first {
 			if at, err = s.places(record); err != nil {
 				return &SourceError{s.Name, line, err}
@@ -184,7 +177,7 @@ func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) er
 		for i, to := range [...]*bson.RawValue{&row.User, &row.Template, &row.SentAt, &row.OpenedAt} {
 			if at[i] >= 0 && at[i] < len(record) {
 				from := len(texts)
-				texts = appendText(texts, record[at[i]])
+				texts = bsoncore.AppendString(texts, record[at[i]])
 				*to = bson.RawValue{Type: bson.TypeString, Value: texts[from:]}
 			}
 		}
@@ -196,7 +189,7 @@ func (s *File) csv(ctx context.Context, in *bufio.Reader, f func(*Row) error) er
 }
 
 // places finds the columns; -1 where an optional one is not there.
-func (s *File) places(header [][]byte) (at [4]int, err error) {
+func (s *File) places(header []string) (at [4]int, err error) {
 	find := func(name string) int {
 		if s.NoHeader {
 			n, err := strconv.Atoi(name)
@@ -206,7 +199,7 @@ func (s *File) places(header [][]byte) (at [4]int, err error) {
 			return n - 1
 		}
 		for i, h := range header {
-			if strings.EqualFold(strings.TrimSpace(string(h)), name) {
+			if strings.EqualFold(strings.TrimSpace(h), name) {
 				return i
 			}
 		}
@@ -222,7 +215,7 @@ func (s *File) places(header [][]byte) (at [4]int, err error) {
 				if s.NoHeader {
 					return at, fmt.Errorf("there is no column %q: without a header columns are numbers, here from 1 to %d", name, len(header))
 				}
-				return at, fmt.Errorf("there is no column %q; the header has %s", name, clip(string(bytes.Join(header, []byte(", "))), 200))
+				return at, fmt.Errorf("there is no column %q; the header has %s", name, clip(strings.Join(header, ", "), 200))
 			}
 		case optional != "":
 			at[i] = find(optional)

@@ -1,7 +1,6 @@
 package backfill
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -36,11 +34,11 @@ func identify(v bson.RawValue, kind string, buf []byte) (identity, error) {
 	case 0, bson.TypeNull, bson.TypeUndefined:
 		return identity{}, errNoUser
 	case bson.TypeString:
-		text, ok := textOf(v)
+		text, ok := v.StringValueOK()
 		if !ok {
 			return identity{}, fmt.Errorf("%w: the text can't be read", errNoUser)
 		}
-		return identifyText(bytes.TrimSpace(text), kind, buf)
+		return identifyText(strings.TrimSpace(text), kind, buf)
 	case bson.TypeArray, bson.TypeRegex, bson.TypeMinKey, bson.TypeMaxKey:
 		return identity{}, fmt.Errorf("%w: a value of BSON type %s", errNoUser, v.Type)
 	}
@@ -56,109 +54,44 @@ func identify(v bson.RawValue, kind string, buf []byte) (identity, error) {
 // maxID bounds ids: MongoDB itself keeps longer ones out of an index.
 const maxID = 1024
 
-func identifyText(text []byte, kind string, buf []byte) (identity, error) {
+func identifyText(text, kind string, buf []byte) (identity, error) {
 	if len(text) == 0 || len(text) > maxID {
 		return identity{}, fmt.Errorf("%w: a text of %d bytes", errNoUser, len(text))
 	}
 	auto := kind == "auto" || kind == ""
-	if (auto || kind == "oid") && len(text) == 24 { // first, for it is what most logs have, and neither a kind nor an email
-		if oid, upper, ok := objectID(text); ok {
-			return identity{key: append(append(buf[:0], byte(bson.TypeObjectID)), oid[:]...), text: auto && !upper}, nil
-		}
-	}
 	if auto {
-		if prefix, rest, ok := bytes.Cut(text, []byte(":")); ok {
-			if i := slices.Index(UserKinds[2:], string(prefix)); i >= 0 {
-				return identifyText(rest, UserKinds[2:][i], buf)
-			}
+		if prefix, rest, ok := strings.Cut(text, ":"); ok && slices.Contains(UserKinds[2:], prefix) {
+			return identifyText(rest, prefix, buf)
 		}
 	}
 	switch {
-	case kind == "email" || auto && bytes.IndexByte(text, '@') >= 0:
-		if bytes.IndexByte(text, '@') < 0 {
+	case kind == "email" || auto && strings.Contains(text, "@"):
+		if !strings.Contains(text, "@") {
 			return identity{}, fmt.Errorf("%w: %.80q is no email", errNoUser, text)
 		}
-		return identity{email: appendLower(buf[:0], text)}, nil
+		return identity{email: append(buf[:0], strings.ToLower(text)...)}, nil
 	case kind == "uuid":
-		b, err := hex.DecodeString(strings.ReplaceAll(string(text), "-", ""))
+		b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 		if err != nil || len(b) != 16 {
 			return identity{}, fmt.Errorf("%w: %.80q is no UUID", errNoUser, text)
 		}
 		return identity{key: append(append(buf[:0], byte(bson.TypeBinary), 16, 0, 0, 0, bson.TypeBinaryUUID), b...)}, nil
-	case kind == "oid":
-		return identity{}, fmt.Errorf("%w: %.80q is no ObjectId", errNoUser, text)
-	case auto:
-		if n, ok := integer(text); ok {
-			return identity{key: appendNumber(buf[:0], n), text: true}, nil
+	case kind == "oid" || auto && len(text) == 24:
+		if oid, err := bson.ObjectIDFromHex(text); err == nil {
+			return identity{key: append(append(buf[:0], byte(bson.TypeObjectID)), oid[:]...), text: auto && strings.ToLower(text) == text}, nil
+		} else if !auto {
+			return identity{}, fmt.Errorf("%w: %.80q is no ObjectId", errNoUser, text)
 		}
-	case kind == "int":
-		n, err := strconv.ParseInt(string(text), 10, 64)
-		if err != nil {
+	case kind == "int" || auto:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err == nil && (!auto || strconv.FormatInt(n, 10) == text) {
+			return identity{key: appendNumber(buf[:0], n), text: auto}, nil
+		} else if !auto {
 			return identity{}, fmt.Errorf("%w: %.80q is no integer of 64 bits", errNoUser, text)
 		}
-		return identity{key: appendNumber(buf[:0], n)}, nil
 	}
 	return identity{key: append(append(buf[:0], byte(bson.TypeString)), text...)}, nil
 }
-
-// integer reads a number that is written as numbers are: with no plus, no zeros before it.
-func integer(text []byte) (int64, bool) {
-	var room [20]byte // of the longest of them
-	if len(text) == 0 || len(text) > len(room) || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	return n, err == nil && bytes.Equal(strconv.AppendInt(room[:0], n, 10), text)
-}
-
-// appendLower appends what strings.ToLower makes of a text.
-func appendLower(to, text []byte) []byte {
-	for _, c := range text {
-		if c >= utf8.RuneSelf {
-			return append(to, strings.ToLower(string(text))...)
-		}
-	}
-	for _, c := range text {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		to = append(to, c)
-	}
-	return to
-}
-
-// objectID reads 24 hex digits, and says whether one of them is in upper case.
-func objectID(text []byte) (oid bson.ObjectID, upper, ok bool) {
-	if len(text) != 2*len(oid) {
-		return oid, false, false
-	}
-	all := byte(0)
-	for i := range oid {
-		high, low := hexDigits[text[2*i]], hexDigits[text[2*i+1]]
-		all |= high | low
-		oid[i] = high<<4 | low&15
-	}
-	return oid, all&upperDigit != 0, all&noDigit == 0
-}
-
-const (
-	upperDigit = 0x10
-	noDigit    = 0x80
-)
-
-// hexDigits is what characters stand for.
-var hexDigits = func() (digits [256]byte) {
-	for c := range digits {
-		digits[c] = noDigit
-	}
-	for i := range byte(10) {
-		digits['0'+i] = i
-	}
-	for i := range byte(6) {
-		digits['a'+i], digits['A'+i] = 10+i, 10+i|upperDigit
-	}
-	return digits
-}()
 
 // numberKey stands before whole numbers of every type.
 const numberKey = 0x10

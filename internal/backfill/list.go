@@ -65,7 +65,7 @@ func (l *listReader) take(line int64, user, reason string, date bson.RawValue) e
 	if user == "" || !slices.Contains(Reasons, reason) {
 		return &SourceError{l.name, line, fmt.Errorf("needs a user and a reason out of %s", strings.Join(Reasons, ", "))}
 	}
-	if _, err := identifyText([]byte(user), "auto", nil); err != nil {
+	if _, err := identifyText(user, "auto", nil); err != nil {
 		return &SourceError{l.name, line, err}
 	}
 	ms, ok := dateOf(date, l.latest)
@@ -78,7 +78,7 @@ func (l *listReader) take(line int64, user, reason string, date bson.RawValue) e
 
 func (l *listReader) csv(in *bufio.Reader) error {
 	columns := [3]int{0, 1, 2}
-	return eachRecord(l.name, in, '#', func(record [][]byte, line int64, first bool) error {
+	return eachRecord(l.name, in, '#', func(record []string, line int64, first bool) error {
 		if first {
 			if header, ok := listHeader(record); ok {
 				columns = header
@@ -88,7 +88,7 @@ func (l *listReader) csv(in *bufio.Reader) error {
 		var cells [3]string
 		for i, c := range columns {
 			if c >= 0 && c < len(record) {
-				cells[i] = string(record[c])
+				cells[i] = record[c]
 			}
 		}
 		return l.take(line, cells[0], cells[1], stringValue(cells[2]))
@@ -96,10 +96,10 @@ func (l *listReader) csv(in *bufio.Reader) error {
 }
 
 // listHeader finds the columns of a header; a record in which no cell is called user or email is none.
-func listHeader(record [][]byte) (at [3]int, ok bool) {
+func listHeader(record []string) (at [3]int, ok bool) {
 	for i, names := range [...][]string{{"user", "email"}, {"reason", "status"}, {"date", "at"}} {
-		at[i] = slices.IndexFunc(record, func(cell []byte) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(strings.TrimSpace(string(cell)), name) })
+		at[i] = slices.IndexFunc(record, func(cell string) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(strings.TrimSpace(cell), name) })
 		})
 	}
 	return at, at[0] >= 0
@@ -230,7 +230,7 @@ type listMarks struct {
 func (m *listMarks) resolve(ctx context.Context, o *Options) error {
 	m.found = make([]bool, len(m.list))
 	for i, l := range m.list {
-		who, err := identifyText([]byte(l.User), "auto", nil)
+		who, err := identifyText(l.User, "auto", nil)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,7 +108,7 @@ func (l *Log) Close() error { return l.groups.close() }
 
 func (l *Log) readRows(ctx context.Context, src Source, o *Options, emails *sorter) error {
 	var unknown tally
-	var key, value, mail []byte // used again by each row
+	var key, value []byte
 	latest := o.Now.UnixMilli()
 	c := &l.Counts
 	err := src.Rows(ctx, func(row *Row) error {
@@ -126,13 +127,16 @@ func (l *Log) readRows(ctx context.Context, src Source, o *Options, emails *sort
 			}
 			return &SourceError{l.source, row.Line, fmt.Errorf("%w; leave such rows out with --skip-unknown", err)}
 		}
-		sent, opened := l.date(row.SentAt, latest), l.date(row.OpenedAt, latest)
-		about := about{text: who.text, first: sent, last: sent, openFirst: opened, openLast: opened}
-		value = about.appendRow(value[:0], bit)
+		f := facts{text: who.text}
+		f.set(bit)
+		f.first = l.date(row.SentAt, latest)
+		f.last = f.first
+		f.openFirst = l.date(row.OpenedAt, latest)
+		f.openLast = f.openFirst
+		value = f.append(value[:0])
 		if who.email != nil {
 			key = who.email
-			mail = address{facts: value}.append(mail[:0])
-			return emails.add(key, mail)
+			return emails.add(key, address{facts: value}.append(nil))
 		}
 		key = who.key
 		return l.groups.add(key, value)
@@ -164,7 +168,7 @@ func (l *Log) resolve(ctx context.Context, o *Options, emails *sorter) error {
 		return nil
 	}
 	n := int64(0)
-	var key, value []byte
+	var value []byte
 	err := o.Users.EachAddress(ctx, func(id bson.RawValue, email []byte) error {
 		if n++; n%4096 == 0 {
 			o.progress(Addresses, n, -1)
@@ -173,16 +177,15 @@ func (l *Log) resolve(ctx context.Context, o *Options, emails *sorter) error {
 		if len(email) == 0 || len(email) > maxID || len(id.Value) > maxID {
 			return nil
 		}
-		key = appendKey(key[:0], id)
-		value = address{users: [][]byte{key}}.append(value[:0])
+		value = address{users: [][]byte{appendKey(nil, id)}}.append(value[:0])
 		return emails.add(email, value)
 	})
 	if err != nil {
 		return err
 	}
 	o.progress(Addresses, n, n)
-	var a address
 	return emails.each(func(email, value []byte) error {
+		var a address
 		a.read(value)
 		if a.facts == nil {
 			return nil
@@ -208,12 +211,9 @@ func (l *Log) resolve(ctx context.Context, o *Options, emails *sorter) error {
 func (l *Log) count() error {
 	var h hash.Hash64 = xxhash.New()
 	n := int64(0)
-	var head []byte
-	l.groups.gather() // they are read again
 	err := l.groups.each(func(key, value []byte) error {
 		n++
-		head = binary.AppendUvarint(head[:0], uint64(len(key)))
-		_, _ = h.Write(head)
+		_, _ = h.Write(binary.AppendUvarint(nil, uint64(len(key))))
 		_, _ = h.Write(key)
 		_, _ = h.Write(value)
 		return nil
@@ -221,4 +221,55 @@ func (l *Log) count() error {
 	l.Counts.Users = n + l.Counts.Emails
 	l.Fingerprint = fmt.Sprintf("%016x-%d", h.Sum64(), n)
 	return err
+}
+
+// address is what the sorter of emails holds: the facts of the source and the users who have the address.
+type address struct {
+	facts []byte // nil: the source does not name it
+	users [][]byte
+}
+
+// maxShared bounds how many users one address may stand for. Beyond it is a placeholder of some kind.
+const maxShared = 100
+
+func (a address) append(to []byte) []byte {
+	to = binary.AppendUvarint(to, uint64(len(a.facts)))
+	to = append(to, a.facts...)
+	for _, u := range a.users {
+		to = append(binary.AppendUvarint(to, uint64(len(u))), u...)
+	}
+	return to
+}
+
+func (a *address) read(from []byte) {
+	take := func() []byte {
+		n, w := binary.Uvarint(from)
+		part := from[w : w+int(n)]
+		from = from[w+int(n):]
+		return part
+	}
+	if f := take(); len(f) > 0 {
+		a.facts = f
+	}
+	for len(from) > 0 {
+		a.users = append(a.users, take())
+	}
+}
+
+func combineAddress(x, y []byte) []byte {
+	var a, b address
+	a.read(x)
+	b.read(y)
+	switch {
+	case a.facts == nil:
+		a.facts = b.facts
+	case b.facts != nil:
+		a.facts = combineFacts(slices.Clone(a.facts), b.facts)
+	}
+	for _, u := range b.users {
+		if len(a.users) < maxShared {
+			a.users = append(a.users, u)
+		}
+	}
+	return a.append(nil)
 }

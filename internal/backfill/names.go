@@ -1,7 +1,6 @@
 package backfill
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -43,16 +42,16 @@ func (n *Names) Name(bit int) string {
 
 // bit finds the template of a row. A name that looks like a number is a name first.
 func (n *Names) bit(v bson.RawValue) (int, bool) {
-	if text, ok := textOf(v); ok {
-		if bit, ok := n.bits[string(text)]; ok {
+	if text, ok := v.StringValueOK(); ok {
+		if bit, ok := n.bits[text]; ok {
 			return bit, true
 		}
-		text = bytes.TrimSpace(text)
-		if bit, ok := n.bits[string(text)]; ok {
+		text = strings.TrimSpace(text)
+		if bit, ok := n.bits[text]; ok {
 			return bit, true
 		}
-		bit, err := strconv.Atoi(string(text))
-		return bit, err == nil && strconv.Itoa(bit) == string(text) && n.Name(bit) != ""
+		bit, err := strconv.Atoi(text)
+		return bit, err == nil && strconv.Itoa(bit) == text && n.Name(bit) != ""
 	}
 	f, ok := number(v)
 	if !ok || f != math.Trunc(f) || f < 0 || f > bitfield.MaxIndex {

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
-
-	"postbit/internal/bitfield"
 )
 
 func TestSorter(t *testing.T) {
@@ -27,8 +25,7 @@ func TestSorter(t *testing.T) {
 			want := map[string]*facts{}
 			for range 2000 {
 				key := fmt.Sprintf("user%03d", r.IntN(300))
-				f := &facts{}
-				f.first = 1 + r.Int64N(1e12)
+				f := &facts{first: 1 + r.Int64N(1e12)}
 				f.last = f.first
 				f.set(r.IntN(200))
 				if err := s.add([]byte(key), f.append(nil)); err != nil {
@@ -37,10 +34,7 @@ func TestSorter(t *testing.T) {
 				if want[key] == nil {
 					want[key] = &facts{}
 				}
-				want[key].add(&f.about)
-				for bit := range bitfield.Indexes(f.bits) {
-					want[key].set(bit)
-				}
+				want[key].add(f)
 			}
 			if (s.file != nil) != (c.files == 1) {
 				t.Errorf("file: %v", s.file)

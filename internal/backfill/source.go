@@ -2,7 +2,6 @@ package backfill
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,24 +15,6 @@ type Row struct {
 	Template bson.RawValue
 	SentAt   bson.RawValue
 	OpenedAt bson.RawValue
-}
-
-// textOf is the text of a string without a copy of it, valid as long as the value is.
-func textOf(v bson.RawValue) ([]byte, bool) {
-	if v.Type != bson.TypeString || len(v.Value) < 5 {
-		return nil, false
-	}
-	n := int32(binary.LittleEndian.Uint32(v.Value)) // with the zero at the end
-	if n < 1 || int(n) > len(v.Value)-4 {
-		return nil, false
-	}
-	return v.Value[4 : 4+n-1], true
-}
-
-// appendText appends a string as the value of BSON.
-func appendText(to, text []byte) []byte {
-	to = binary.LittleEndian.AppendUint32(to, uint32(len(text)+1))
-	return append(append(to, text...), 0)
 }
 
 // Source is something that has rows.

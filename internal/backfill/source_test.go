@@ -43,6 +43,7 @@ func TestFile(t *testing.T) {
 		{"columns in any order, others beside them", "x,Template, User \nq,welcome,7\n", nil, []string{`"7" "welcome" - -`}, ""},
 		{"semicolons and a mark", "\ufeffuser;template\n7;a,b\n", nil, []string{`"7" "a,b" - -`}, ""},
 		{"tabs, quotes, an empty line", "user\ttemplate\n\n\"7\"\t\"a\nb\"\n", nil, []string{`"7" "a\nb" - -`}, ""},
+		{"an empty field between tabs", "user\ttemplate\tsent_at\topened_at\n7\twelcome\t\t2026-01-02\n", nil, []string{`"7" "welcome" "" "2026-01-02"`}, ""},
 		{"a short record", "user,template\n7\n", nil, []string{`"7" - - -`}, ""},
 		{"no header", "7,welcome\n8,sale\n", func(f *File) { f.NoHeader, f.Columns, f.Optional = true, Columns{User: "1", Template: "2"}, Columns{} }, []string{`"7" "welcome" - -`, `"8" "sale" - -`}, ""},
 		{"no header and no such column", "7,welcome\n", func(f *File) { f.NoHeader, f.Columns, f.Optional = true, Columns{User: "3", Template: "2"}, Columns{} }, nil, `log:1: there is no column "3"`},
