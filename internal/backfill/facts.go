@@ -81,8 +81,8 @@ func (f *facts) read(from []byte) []byte {
 }
 
 func (f *facts) set(bit int) {
-	for len(f.bits) <= bit>>3 {
-		f.bits = append(f.bits, 0)
+	if more := bit>>3 + 1 - len(f.bits); more > 0 {
+		f.bits = append(f.bits, make([]byte, more)...)
 	}
 	f.bits[bit>>3] |= 0x80 >> (bit & 7)
 }

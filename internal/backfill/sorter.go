@@ -43,6 +43,9 @@ func (s *sorter) add(key, value []byte) error {
 			return err
 		}
 	}
+	if need := len(key) + len(value); cap(s.buf)-len(s.buf) < need { // twice as much: append would copy megabytes for each quarter more
+		s.buf = slices.Grow(s.buf, max(need, min(len(s.buf), s.limit-len(s.buf)), 4<<10))
+	}
 	s.spans = append(s.spans, span{uint32(len(s.buf)), uint32(len(key)), uint32(len(value))})
 	s.buf = append(append(s.buf, key...), value...)
 	s.ordered = false
