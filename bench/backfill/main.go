@@ -35,7 +35,7 @@ import (
 
 const (
 	templates  = 148
-	batchUsers = 500
+	batchUsers = 1000
 	inFlight   = 2 // bulks at a time, of either side
 )
 

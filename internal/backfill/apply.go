@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	batchUsers = 500
+	batchUsers = 1000
 	// inFlight is how many batches are under way: while one waits for its reads, another one writes.
 	inFlight = 2
 )

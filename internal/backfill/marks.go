@@ -22,7 +22,7 @@ import (
 const MarksCollection = "backfills"
 
 // markEvery is how many batches lie between two marks. What lies behind the last mark is looked at again after a kill.
-const markEvery = 16
+const markEvery = 8
 
 // Marks remember how far a backfill has come: a document for each fingerprint and users collection. A mark is written after what
 // it covers, so it may be behind, never ahead.
