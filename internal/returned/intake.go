@@ -171,12 +171,8 @@ func (in *Intake) bounce(ctx context.Context, r *Report, t track.Token, signed b
 		res.Outcome = ofClass(worst.Reply.Class)
 		return nil
 	}
-	u, err := in.cfg.Users.Get(ctx, t.User, nil, -1)
-	if errors.Is(err, users.ErrNotFound) {
-		res.Outcome = Gone
-		return nil
-	}
-	if err != nil {
+	u, found, err := in.user(ctx, t.User, res)
+	if !found {
 		return err
 	}
 	mine := mildest(r.Recipients, u.Email)
@@ -196,6 +192,16 @@ func (in *Intake) bounce(ctx context.Context, r *Report, t track.Token, signed b
 	return in.suppress(ctx, &u, t, users.Bounced, res)
 }
 
+// user is the user as he is now. Who is not there any more is Gone.
+func (in *Intake) user(ctx context.Context, id bson.RawValue, res *Result) (u users.User, found bool, err error) {
+	u, err = in.cfg.Users.Get(ctx, id, nil, -1)
+	if errors.Is(err, users.ErrNotFound) {
+		res.Outcome = Gone
+		return u, false, nil
+	}
+	return u, err == nil, err
+}
+
 // complaint suppresses whoever was sent the mail. Which address complained does not matter: the person has said so.
 func (in *Intake) complaint(ctx context.Context, r *Report, t track.Token, signed bool, res *Result) error {
 	status := users.Complained
@@ -209,12 +215,8 @@ func (in *Intake) complaint(ctx context.Context, r *Report, t track.Token, signe
 		res.Address = r.Recipients[0].Address()
 	}
 	res.Users = []bson.RawValue{t.User}
-	u, err := in.cfg.Users.Get(ctx, t.User, nil, -1)
-	if errors.Is(err, users.ErrNotFound) {
-		res.Outcome = Gone
-		return nil
-	}
-	if err != nil {
+	u, found, err := in.user(ctx, t.User, res)
+	if !found {
 		return err
 	}
 	return in.suppress(ctx, &u, t, status, res)
@@ -314,12 +316,8 @@ func (in *Intake) countable(u *users.User, status string) bool {
 func (in *Intake) mark(ctx context.Context, id bson.RawValue, status string, res *Result) error {
 	res.Outcome = ofStatus[status]
 	if in.cfg.DryRun {
-		u, err := in.cfg.Users.Get(ctx, id, nil, -1)
-		if errors.Is(err, users.ErrNotFound) {
-			res.Outcome = Gone
-			return nil
-		}
-		res.Changed = res.Changed || u.Status == "" || users.Heavier(status, u.Status)
+		u, found, err := in.user(ctx, id, res)
+		res.Changed = res.Changed || found && (u.Status == "" || users.Heavier(status, u.Status))
 		return err
 	}
 	out, err := in.cfg.Users.SuppressMany(ctx, []users.Suppression{{ID: id, Status: status, At: in.cfg.Clock.Now()}})

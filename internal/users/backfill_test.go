@@ -258,13 +258,16 @@ func TestMergeBesideAClaim(t *testing.T) {
 	}
 }
 
+// passing are faults after which a command is worth giving again.
+var passing = map[string]minimongo.Fault{
+	"lost before":         {Before: minimongo.Action{Drop: true}},
+	"lost after":          {After: minimongo.Action{Drop: true}},
+	"refused for a while": {Before: minimongo.Action{Error: &minimongo.Error{Code: 91, Message: "shutting down"}}},
+}
+
 // Every command of a merge fails once, in each way in which it can; the outcome is the same.
 func TestMergeThroughFaults(t *testing.T) {
-	for name, action := range map[string]minimongo.Fault{
-		"lost before":         {Before: minimongo.Action{Drop: true}},
-		"lost after":          {After: minimongo.Action{Drop: true}},
-		"refused for a while": {Before: minimongo.Action{Error: &minimongo.Error{Code: 91, Message: "shutting down"}}},
-	} {
+	for name, action := range passing {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for nth := 1; nth <= 2; nth++ {
