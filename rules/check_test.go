@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -199,6 +200,24 @@ func TestExplainAgreesWithCheck(t *testing.T) {
 			t.Fatal("a time beside a final decision")
 		}
 	})
+}
+
+func TestExplainSaysHowOldForPeople(t *testing.T) {
+	for _, c := range []struct {
+		age  time.Duration
+		want string
+	}{
+		{61841324 * time.Nanosecond, "the last mail is 62ms old"}, // the clock knows more than the database keeps
+		{200 * time.Nanosecond, "the last mail is 0s old"},
+		{61 * time.Second, "the last mail is 1m 1s old"},
+		{25*time.Hour + time.Minute, "the last mail is 1d 1h old"},
+	} {
+		findings := Explain(&Recipient{LastAt: now.Add(-c.age)}, &Message{MinGap: 2 * day}, now)
+		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Rule == MinGap })
+		if got := findings[i].Why; got != c.want {
+			t.Errorf("%v: %s, want %s", c.age, got, c.want)
+		}
+	}
 }
 
 // A deferred recipient of whom nothing else changes is sent to when his turn comes.

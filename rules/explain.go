@@ -225,7 +225,7 @@ func span(d time.Duration) string {
 	case d >= time.Second || d == 0:
 		return fmt.Sprintf("%ds", d/time.Second)
 	}
-	return d.String()
+	return d.Round(time.Millisecond).String()
 }
 
 func pair(d, large time.Duration, l string, small time.Duration, s string) string {

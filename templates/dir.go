@@ -2,11 +2,14 @@ package templates
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"postbit/internal/faults"
@@ -32,7 +35,12 @@ func ReadDir(dir string) ([]*Template, error) {
 
 func readDir(dir string) ([]mailFile, error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, fmt.Errorf("%s: that is a file; name its folder", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: no such folder", dir)
+	case err != nil:
 		return nil, fmt.Errorf("templates: %w", err)
 	}
 	sources, parts := map[string][]byte{}, []Part(nil)

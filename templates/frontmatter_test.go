@@ -189,6 +189,10 @@ func TestReadDirFaults(t *testing.T) {
 	if _, err := ReadDir(filepath.Join(dir, "nowhere")); err == nil {
 		t.Error("no folder")
 	}
+	write(t, dir, "alone.html", "---\n")
+	if _, err := ReadDir(filepath.Join(dir, "alone.html")); err == nil || !strings.Contains(err.Error(), "alone.html: that is a file; name its folder") {
+		t.Errorf("a file: %v", err)
+	}
 }
 
 // What is wrong with what all mails share is told once, and of many faults the first.

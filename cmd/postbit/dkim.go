@@ -146,7 +146,9 @@ func (d *doctor) lookAtSenders(ctx context.Context, list []templates.Entry) {
 	}
 	var domains []string
 	for _, k := range d.keys {
-		domains = append(domains, k.Domain())
+		if !slices.Contains(domains, k.Domain()) {
+			domains = append(domains, k.Domain())
+		}
 	}
 	for _, domain := range slices.Sorted(maps.Keys(stray)) {
 		d.note("dkim", checkWarn, "%s: the sender is of %s and the keys are of %s; DMARC counts no signature of another organisation", strings.Join(stray[domain], ", "), domain, strings.Join(domains, ", "))

@@ -153,6 +153,8 @@ func TestDoctorLooksAtDKIM(t *testing.T) {
 		{"a file for everybody", strings.Replace(setting, "e1.pem", "other.pem", 1), dns{k.Name(): other.Record()}.lookup, []string{"warn other.pem has the mode 0644", "ok e1._domainkey.post.example"}, ""},
 		{"another organisation", strings.Replace(setting, "post.example", "news.example", 1), dns{}.lookup,
 			[]string{"warn winback: the sender is of post.example and the keys are of news.example; DMARC", "warn digest: the sender is of mail.post.example"}, ""},
+		{"another organisation, by two keys", "[{domain: news.example, selector: e1, key_file: e1.pem}, {domain: news.example, selector: e2, key_file: e1.pem}]", dns{}.lookup,
+			[]string{"warn winback: the sender is of post.example and the keys are of news.example; DMARC"}, ""},
 		{"one is missing", setting[:len(setting)-1] + ", {domain: post.example, selector: e2, key_file: gone.pem}]", dns{k.Name(): k.Record()}.lookup,
 			[]string{"fail POSTBIT_MAIL_DKIM: not a key that mails can be signed with: open gone.pem", "ok e1._domainkey.post.example"}, ""},
 		{"one twice", setting[:len(setting)-1] + ", {domain: post.example, selector: e1, key_file: e1.pem}]", dns{k.Name(): k.Record()}.lookup,

@@ -2,11 +2,14 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -153,7 +156,12 @@ func (s *Store) applyChange(ctx context.Context, c *Change) error {
 // readFiles reads all campaign files of a directory, or gives all that is wrong with all of them.
 func readFiles(dir string) ([]*file, error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, FileErrors{{File: dir, Text: "that is a file; name its folder"}}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, FileErrors{{File: dir, Text: "no such folder"}}
+	case err != nil:
 		return nil, fmt.Errorf("campaign files: %w", err)
 	}
 	var files []*file
@@ -172,7 +180,7 @@ func readFiles(dir string) ([]*file, error) {
 		files = append(files, f)
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("campaign files: there is no *.yaml in %s", dir)
+		return nil, FileErrors{{File: dir, Text: "there is no *.yaml there"}}
 	}
 	return files, errs.orNil()
 }

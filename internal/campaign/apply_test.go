@@ -213,11 +213,19 @@ func TestApplyRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("an empty directory", func(t *testing.T) {
-		if _, err := newStore(t).PlanApply(t.Context(), t.TempDir(), ApplyOptions{Templates: templates}); err == nil {
-			t.Fatal("no error")
-		}
-	})
+	full := dir(t, map[string]string{"a.yaml": byHand("a")})
+	for _, c := range []struct{ name, dir, want string }{
+		{"an empty directory", t.TempDir(), ": there is no *.yaml there"},
+		{"no directory", filepath.Join(full, "gone"), "gone: no such folder"},
+		{"a file", filepath.Join(full, "a.yaml"), "a.yaml: that is a file; name its folder"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := newStore(t).PlanApply(t.Context(), c.dir, ApplyOptions{Templates: templates})
+			if errs := (FileErrors)(nil); !errors.As(err, &errs) || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("%v, want %s", err, c.want)
+			}
+		})
+	}
 }
 
 func TestApplyDoesNotUndoAPause(t *testing.T) {
