@@ -186,7 +186,7 @@ func (g *graph) showBackfill(ctx context.Context, b *backfillJSON) error {
 		{"have it already", b.Unchanged, true}, {"not in the collection", b.Missing, true}, {"share an address", b.Shared, false},
 		{"unreadable, left alone", b.Unreadable, false}, {"refused by the server", b.Refused, false},
 		{"last_at stays: a claim's", b.LastAtStays, false}, {"dates left out: no room", b.StateStays, false},
-		{"rows", b.Rows, true}, {"rows left out", b.SkippedRows, false}, {"dates that can't be", b.BadDates, false},
+		{"rows", b.Rows, true}, {"rows left out", b.SkippedRows, false}, {"dates of no use", b.BadDates, false},
 	} {
 		if row.always || row.n > 0 {
 			t.add(row.what, count(row.n))
