@@ -23,7 +23,7 @@ func TestBackfillFlags(t *testing.T) {
 		{"columns of an array", []string{"backfill", "--array", "sent", "--user", "id"}, "--user has no meaning"},
 		{"a query for a file", []string{"backfill", "--from", "sends.csv", "--where", "{}"}, "--where has no meaning"},
 		{"a query that is none", []string{"backfill", "--collection", "sends", "--where", "{"}, "--where: not a query"},
-		{"a file that is not there", []string{"backfill", "--from", "other.csv"}, "other.csv"},
+		{"a file that is not there", []string{"backfill", "--from", "other.csv"}, "postbit: other.csv: no such file"},
 		{"the bitfield as a source", []string{"backfill", "--array", "tpls_sent_at_least_once"}, "bits convert"},
 		{"a column that is not there", []string{"backfill", "--from", "sends.csv", "--sent-at", "when"}, `sends.csv:1: there is no column "when"`},
 		{"a template that is not there", []string{"backfill", "--from", "sends.csv", "--apply"}, "welcome (1)"},

@@ -2,7 +2,9 @@ package backfill
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -38,7 +40,11 @@ type SourceError struct {
 
 func (e *SourceError) Error() string {
 	if e.Line == 0 {
-		return fmt.Sprintf("%s: %v", e.Source, e.Err)
+		err := e.Err
+		if p := (*fs.PathError)(nil); errors.As(err, &p) && p.Path == e.Source {
+			err = p.Err // which does not say the path once more
+		}
+		return fmt.Sprintf("%s: %v", e.Source, err)
 	}
 	return fmt.Sprintf("%s:%d: %v", e.Source, e.Line, e.Err)
 }
