@@ -71,7 +71,7 @@ var Settings = []Setting{
 	{"concurrency", "4", "batches that one worker process has in work at once", false, func(c *Config, v string) error { return setInt(&c.Concurrency, v, 1, 256) }},
 
 	{"default_zone", "UTC", "zone of users whose own is missing or unknown", false, setZone},
-	{"misfire_grace", "1h", "how late a missed slot may still fire, where its campaign does not say", false, func(c *Config, v string) error { return setDuration(&c.MisfireGrace, v, time.Minute) }},
+	{"misfire_grace", "1h", "how late a missed slot may still fire, at least 1m; a campaign whose file does not say takes it when it is applied", false, func(c *Config, v string) error { return setDuration(&c.MisfireGrace, v, time.Minute) }},
 	{"retention", "180d", "how long batches and first opens are kept", false, func(c *Config, v string) error { return setDuration(&c.Retention, v, 24*time.Hour) }},
 	{"opens.sign_of_life", "[human, proxy, prefetch]", "kinds of opens that count as the user's own", false, setSignOfLife},
 	{"sites", "", "sites whose pages are counted, with their hosts: {shop: [shop.example.com, \"*.shop.example.com\"]}", false, setSites},
