@@ -14,6 +14,7 @@ import (
 
 	"postbit/internal/campaign"
 	"postbit/internal/clock"
+	"postbit/internal/quantity"
 )
 
 // followed is what became of a run, and how.
@@ -73,8 +74,8 @@ func (d *demoRun) moveOn(ctx context.Context, p campaign.Progress, bar *progress
 	now := d.clk.Now()
 	next := p.NextDue.Add(openings - 1).Truncate(openings)
 	d.clk.Advance(next.Sub(now))
-	bar.line("only users who must wait are left (%s): the demo moves its clock from %s to %s UTC",
-		count(p.Counts.Deferred), now.Format("Mon 15:04"), next.UTC().Format("Mon 15:04"))
+	bar.line("%s must wait: the demo's clock moves from %s to %s UTC",
+		quantity.Of(p.Counts.Deferred, "user"), now.Format("Mon 15:04"), next.UTC().Format("Mon 15:04"))
 	return d.server.sched.Feed(ctx)
 }
 

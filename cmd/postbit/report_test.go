@@ -359,7 +359,7 @@ func TestReportOfTheCommandLine(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"unknown campaign", exitFailed, `"autumn" is no campaign and no site`, []string{"report", "autumn"}},
+		{"unknown campaign", exitFailed, "\"autumn\" is no campaign and no site: not found; `postbit campaigns list` shows the campaigns\n", []string{"report", "autumn"}},
 		{"a name that is none", exitFailed, `"\x1b[2J" is no campaign`, []string{"report", "\x1b[2J"}},
 		{"no date", exitUsage, `"tomorrow" is no date`, []string{"report", "winback", "--to", "tomorrow"}},
 		{"backwards", exitUsage, "before it begins", []string{"report", "winback", "--from", "2026-12-02", "--to", "2026-12-01"}},

@@ -142,7 +142,7 @@ func (s Sources) known(ctx context.Context, asked string) error {
 }
 
 func unknown(asked string) error {
-	return fmt.Errorf("%.80q is no campaign and no site; `postbit campaigns list` shows the campaigns: %w", asked, campaign.ErrNotFound)
+	return fmt.Errorf("%.80q is no campaign and no site: %w; `postbit campaigns list` shows the campaigns", asked, campaign.ErrNotFound)
 }
 
 func (s Sources) days(ctx context.Context, r *Report) error {
