@@ -149,12 +149,11 @@ func (c campaignsRehearseCmd) Run(ctx context.Context, a *app) error {
 		if g.json {
 			return g.printJSON(r)
 		}
-		if err := printCounts(g.out, r.Counts); err != nil {
+		if err := printFunnel(g.out, r.Counts, []outcome{{"would be sent", r.WouldSend}}); err != nil {
 			return err
 		}
-		fmt.Fprintf(g.out, "\nwould be sent at once: %s\n", count(r.WouldSend))
 		if r.FirstOpening != nil {
-			fmt.Fprintf(g.out, "deferred users have their turn from %s to %s\n", stamp(*r.FirstOpening), stamp(*r.LastOpening))
+			fmt.Fprintf(g.out, "\ndeferred users have their turn from %s to %s\n", stamp(*r.FirstOpening), stamp(*r.LastOpening))
 		}
 		return nil
 	})

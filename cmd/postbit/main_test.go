@@ -417,3 +417,20 @@ func TestNoCommandHasAFlagOfASetting(t *testing.T) {
 		}
 	}
 }
+
+// Nothing is sent by a rehearsal, so it has no line that says how many were.
+func TestRehearsalShowsWhoWouldGetIt(t *testing.T) {
+	s := newShell(t)
+	s.write("templates/winback.html", winbackHTML)
+	s.write("campaigns/winback.yaml", winbackYAML)
+	for i, email := range []string{"ada@x.example", "nobody", "zoe@x.example"} {
+		s.insert(map[string]any{"_id": i, "email": email, "plan": "free", "timezone": []string{"UTC", "UTC", "Asia/Tokyo"}[i]})
+	}
+	s.must("templates", "push", "templates")
+	s.must("campaigns", "apply", "campaigns")
+	got := strings.Join(strings.Fields(s.must("campaigns", "rehearse", "winback", "--at", "2031-12-01T12:00:00Z")), " ")
+	if want := "USERS OF AUDIENCE audience 3 100.0% checked 3 100.0% skipped address 1 33.3% deferred 1 33.3% would be sent 1 33.3% " +
+		"deferred users have their turn from 2031-12-02T00:00:00Z to 2031-12-02T00:00:00Z"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

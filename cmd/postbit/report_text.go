@@ -341,6 +341,16 @@ func percent(n, of int64) string {
 
 // printCounts shows the funnel of a run.
 func printCounts(w io.Writer, c campaign.Counts) error {
+	return printFunnel(w, c, []outcome{{"failed", c.Failed}, {"unconfirmed", c.Unconfirmed}, {"sent", c.Sent}})
+}
+
+// outcome is what became of users whom no rule held back.
+type outcome struct {
+	name  string
+	users int64
+}
+
+func printFunnel(w io.Writer, c campaign.Counts, outcomes []outcome) error {
 	t := table{header: []string{"USERS", "", "OF AUDIENCE"}}
 	line := func(name string, n int64) { t.add(name, count(n), percent(n, c.Audience)) }
 	line("audience", c.Audience)
@@ -353,9 +363,9 @@ func printCounts(w io.Writer, c campaign.Counts) error {
 	if c.Deferred > 0 {
 		line("  deferred", c.Deferred)
 	}
-	line("  failed", c.Failed)
-	line("  unconfirmed", c.Unconfirmed)
-	line("  sent", c.Sent)
+	for _, o := range outcomes {
+		line("  "+o.name, o.users)
+	}
 	if c.UnknownZone > 0 {
 		t.add("in the default zone", count(c.UnknownZone), "")
 	}
