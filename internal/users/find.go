@@ -83,7 +83,7 @@ func (s *Store) findEmail(ctx context.Context, email string) (bson.RawValue, err
 	}
 	switch len(docs) {
 	case 0:
-		return bson.RawValue{}, fmt.Errorf("users: %.80q: %w", email, ErrNotFound)
+		return bson.RawValue{}, fmt.Errorf("users: %.80q, as written or in lower case: %w", email, ErrNotFound)
 	case 1:
 		return docs[0].Lookup("_id"), nil
 	}
