@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -112,7 +113,11 @@ func TestSigningKeyFiles(t *testing.T) {
 	if k, err := ReadSigningKey("example.com", "s1", good); err != nil || k.Name() != "s1._domainkey.example.com" {
 		t.Errorf("%v, %v", k, err)
 	}
-	for _, name := range []string{filepath.Join(dir, "missing.pem"), dir, file("bad.pem", []byte("topsecret")), file("huge", bytes.Repeat([]byte("topsecret\n"), 1<<17))} {
+	pipe := filepath.Join(dir, "pipe.pem") // nobody writes to it
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(dir, "missing.pem"), dir, pipe, os.DevNull, file("bad.pem", []byte("topsecret")), file("huge", bytes.Repeat([]byte("topsecret\n"), 1<<17))} {
 		k, err := ReadSigningKey("example.com", "s1", name)
 		if k != nil || !errors.Is(err, ErrSigningKey) || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "topsecret") {
 			t.Errorf("%s: %v, %v", name, k, err)
