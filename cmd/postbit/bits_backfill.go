@@ -25,8 +25,10 @@ own campaigns and beside other services, be interrupted, and be done again. Name
 Examples:
 
     postbit bits backfill --array sent_templates
-    postbit bits backfill --collection sends --user user_id --template mail --sent-at at --apply
-    postbit bits backfill --from sends.csv --opened-at opened --skip-unknown --apply`
+    postbit bits backfill --collection sends --user user_id --template mail \
+        --sent-at at --apply
+    postbit bits backfill --from sends.csv --opened-at opened \
+        --skip-unknown --apply`
 }
 
 type backfillJSON struct {

@@ -23,7 +23,8 @@ func (bitsCheckCmd) Help() string {
 Examples:
 
     postbit bits check --from sends.csv
-    postbit bits check --collection sends --user user_id --template mail --allow-extra`
+    postbit bits check --collection sends --user user_id --template mail \
+        --allow-extra`
 }
 
 type bitsCheckJSON struct {

@@ -41,7 +41,7 @@ Examples:
     postbit bounces --dry-run returned.mbox
     postbit bounces /var/mail/bounces/Maildir
     postbit bounces < returned.eml
-    bounces: "|postbit --config /etc/postbit.yaml bounces"      (in /etc/aliases)`
+    bounces: "|postbit --config /etc/postbit.yaml bounces"   (in /etc/aliases)`
 }
 
 // piped says that one message comes on standard input.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -197,6 +198,11 @@ func TestHelpOfEveryCommandHasAnExample(t *testing.T) {
 		r := s.run(args...)
 		if r.code != 0 || !strings.Contains(r.out, "Example") || !strings.Contains(r.out, "    postbit "+leaf.Path()) {
 			t.Errorf("%s: exit code %d, no example in\n%s%s", leaf.Path(), r.code, r.out, r.err)
+		}
+		for line := range strings.Lines(r.out) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
+				t.Errorf("%s: a line of its help has %d columns: %s", leaf.Path(), n, line)
+			}
 		}
 		if strings.Contains(r.out, "\x1b") {
 			t.Errorf("%s: colour off a terminal", leaf.Path())

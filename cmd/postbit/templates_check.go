@@ -101,7 +101,8 @@ func (templatesPreviewCmd) Help() string {
 Examples:
 
     postbit templates preview winback > winback.html
-    postbit templates preview winback --dir ./templates --user ada@example.com --text`
+    postbit templates preview winback --dir ./templates \
+        --user ada@example.com --text`
 }
 
 type previewJSON struct {
