@@ -89,6 +89,25 @@ func TestReplyTextIsTamed(t *testing.T) {
 	}
 }
 
+// Filters quote the URL that they refuse a mail for. By its token anybody could unsubscribe the user.
+func TestReplyTextHasNoToken(t *testing.T) {
+	token := strings.Repeat("aZ9_-", 12)
+	for _, tc := range []struct{ text, want string }{
+		{"5.7.1 listed: https://t.example/u/" + token + " (and https://t.example/c/" + token + ")", "5.7.1 listed: https://t.example/u/[token] (and https://t.example/c/[token])"},
+		{"https://t.example/o/" + token + ".gif, https://t.example/b/" + token[:30], "https://t.example/o/[token].gif, https://t.example/b/[token]"},
+		{"a control character within: /u/" + token[:10] + "\x00" + token[10:], "a control character within: /u/[token]"},
+		{strings.Repeat("x", 180) + "/u/" + token, strings.Repeat("x", 180) + "/u/[token]"},
+		{"see https://help.example/u/support and " + token, "see https://help.example/u/support and " + token},
+	} {
+		if got := classify(atEnd, 550, "5.7.1", tc.text); got.Text != tc.want {
+			t.Errorf("%q\nwant %q", got.Text, tc.want)
+		}
+		if got := Refused(550, "5.7.1", tc.text); got.Text != tc.want {
+			t.Errorf("later: %q\nwant %q", got.Text, tc.want)
+		}
+	}
+}
+
 // A refusal that is told of in a delivery status notification means what it would have meant in the dialogue.
 func TestRefusedLaterAsInTheDialogue(t *testing.T) {
 	for code := 400; code < 600; code++ {
