@@ -114,8 +114,8 @@ func TestFaultsOfAFile(t *testing.T) {
 }
 
 func TestEveryFaultIsNamedAtOnce(t *testing.T) {
-	_, err := Load(map[string]string{"connections": "99"}, env(map[string]string{"POSTBIT_LISTEN": "here"}), writeFile(t, "mail: {ehol: x}"))
-	for _, want := range []string{"mail.ehol: unknown; ehlo?", `POSTBIT_LISTEN: "here" is no address to listen on`, `--connections: "99" is not a number from 1 to 32`} {
+	_, err := Load(map[string]string{"connections": "99"}, env(map[string]string{"POSTBIT_LISTEN": "here", "POSTBIT_MAIL_EHLO": "a b"}), writeFile(t, "mail: {ehol: x}"))
+	for _, want := range []string{"mail.ehol: unknown; ehlo?", `POSTBIT_MAIL_EHLO: "a b" is no name; it has a space`, `POSTBIT_LISTEN: "here" is no address to listen on`, `--connections: "99" is not a number from 1 to 32`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in: %v", want, err)
 		}

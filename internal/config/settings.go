@@ -133,7 +133,7 @@ func setListen(to *string, v string) error {
 
 func setName(to *string, v string) error {
 	if strings.ContainsAny(v, " \t\r\n/\\\"$\x00") {
-		return fmt.Errorf("%q is no name", v)
+		return fmt.Errorf("%q is no name; it has a space or one of / \\ \" $", v)
 	}
 	*to = v
 	return nil
