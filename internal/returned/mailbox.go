@@ -63,10 +63,12 @@ func (b *Mailbox) Done(m Mail) error {
 	}
 	name, _, _ := strings.Cut(filepath.Base(m.path), ":")
 	err := os.Rename(m.path, filepath.Join(b.path, "cur", name+":2,S"))
-	if errors.Is(err, fs.ErrNotExist) { // another reader was faster
-		return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, gone := os.Lstat(m.path); errors.Is(gone, fs.ErrNotExist) { // another reader was faster
+			return nil
+		}
 	}
-	return err
+	return err // also where it is cur that is not there any more
 }
 
 func (b *Mailbox) unseen(yield func(Mail, error) bool) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,5 +135,37 @@ func TestNoMailbox(t *testing.T) {
 	}
 	if _, err := OpenMailbox(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("nothing there: %v", err)
+	}
+}
+
+// A mail that can't be moved stays unread, and somebody has to hear of it.
+func TestDoneSaysThatCurIsGone(t *testing.T) {
+	dir := t.TempDir()
+	for _, sub := range []string{"new", "cur"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "new", "1.a"), []byte("Subject: x\n\nx\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	box, err := OpenMailbox(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "cur")); err != nil {
+		t.Fatal(err)
+	}
+	mails := 0
+	for m, err := range box.Mails() {
+		if mails++; err != nil {
+			t.Fatal(err)
+		}
+		if err := box.Done(m); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("done with a mail that stays in new: %v", err)
+		}
+	}
+	if mails != 1 {
+		t.Errorf("%d mails", mails)
 	}
 }
